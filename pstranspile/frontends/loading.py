@@ -19,7 +19,7 @@ from pstranspile.frontends.meta import (
 )
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import expect, expect_module, path_of
+from pstranspile.ir.expect import expect, expect_module, path_of, suggesting
 from pstranspile.ir.file_kinds import PROGRAM, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import json_text
@@ -41,6 +41,7 @@ _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each 
 _SNIFFED_BYTES = 4096
 
 
+@suggesting
 def load(
     path: str | os.PathLike[str],
     startup: str | os.PathLike[str] | None = None,
@@ -62,6 +63,7 @@ def load(
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
 
+@suggesting
 def loads(text: str) -> Module:
     """The module in program text. Raises DiagnosticError."""
     expect(text, str, "loads", "text")
@@ -265,6 +267,7 @@ def _startup_program(module: Module, file: str) -> Program:
     raise _failure("input-startup", file, f"no program @{STARTUP} here; the file holds {names}")
 
 
+@suggesting
 def export(module: Module, folder: str | os.PathLike[str]) -> None:
     """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
 

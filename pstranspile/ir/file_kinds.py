@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pstranspile.ir.reading import open_regular
 
@@ -14,11 +14,6 @@ class FileKind(NamedTuple):
 
     what: str
     use: str = ""
-
-    @property
-    def is_script(self) -> bool:
-        """Whether Python runs it."""
-        return self == SCRIPT
 
     @property
     def is_job(self) -> bool:
@@ -172,7 +167,7 @@ def _json_kind(text: str, lines: list[str]) -> FileKind | None:
         return FileKind("JSON lines", _ROWS)
     if whole is None:
         return None
-    keys = {*map(str, whole)} if isinstance(whole, dict) else set[str]()
+    keys = set(cast("dict[str, object]", whole)) if isinstance(whole, dict) else set[str]()
     if keys >= {"version", "pservers", "source"}:
         return FileKind("the plan of a job", "`pstranspile compile --plan` takes it")
     if keys & {"random_seed", "startup_parameter_order"}:

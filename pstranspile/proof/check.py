@@ -16,7 +16,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word
+from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
@@ -104,6 +104,7 @@ ROWS_PER_TRAINER = 3
 """Rows per trainer of a batch that is made."""
 
 
+@suggesting
 def check(
     module: Module,
     job: Job,

@@ -20,7 +20,7 @@ from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
-from pstranspile.ir.expect import expect_number, is_separator
+from pstranspile.ir.expect import expect_number, is_separator, suggesting
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
@@ -30,6 +30,7 @@ from pstranspile.runtime.values import Array
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
 
 
+@suggesting
 class Rows:
     """Rows that Python iterates over, `batch` of them in a step, divided over the trainers in order.
 
@@ -481,6 +482,7 @@ class NotANumber(NamedTuple):
     number: int
 
 
+@suggesting
 class Data:
     """Rows of files that a program is fed, `batch` of them in a step, of all trainers together.
 

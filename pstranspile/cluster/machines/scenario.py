@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
-from pstranspile.ir.expect import expect
+from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.file_kinds import kind_of
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
@@ -174,6 +174,7 @@ class _Kind(NamedTuple):
     read: Callable[[Words], Meaning]
 
 
+@suggesting
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
     expect(text, str, "parse_scenario", "text")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.compiler.analysis.uses import effects_of
-from pstranspile.ir.expect import expect_program
+from pstranspile.ir.expect import expect_program, suggesting
 from pstranspile.ir.model import Program
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ else:
     OpGraph = Any
 
 
+@suggesting
 def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     """The graph of these ops of block 0 (indices ascending), sub-blocks included in the op that owns them.
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from pstranspile.compiler.diff.compare import Comparison, Difference, Line, render, summary
 from pstranspile.frontends.loading import Report, load
-from pstranspile.ir.expect import wrong_type
+from pstranspile.ir.expect import suggesting, wrong_type
 from pstranspile.ir.model import MAIN, Module, Program
 
 __all__ = ["Difference", "Line", "diff", "diff_folders", "diff_modules", "diff_programs", "render", "summary"]
@@ -58,6 +58,7 @@ def diff_folders(
     return tuple(differences)
 
 
+@suggesting
 def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:
     """The differences of two programs, modules, files or output folders, each side given as it is at hand.
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
-from pstranspile.ir.expect import path_of
+from pstranspile.ir.expect import path_of, suggesting
 from pstranspile.ir.file_kinds import beginning, kind_of
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
@@ -24,6 +24,7 @@ MAX_BYTES = 16 << 20
 """Larger files are refused: no job is that long."""
 
 
+@suggesting
 def load_job(
     path: str | Path | None, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
 ) -> Job:

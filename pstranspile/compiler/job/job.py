@@ -23,6 +23,7 @@ from pstranspile.compiler.job.modes import (
     settings_of,
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, warning, wrong_codes
+from pstranspile.ir.expect import suggesting
 from pstranspile.ir.table_rules import parse_table
 
 # The machines of a job: how many there are, and their addresses `host:port`, read, checked and written in one way.
@@ -212,6 +213,7 @@ class JobError(DiagnosticError):
     """The job can't be used. The `focus` of each finding is the key it is about."""
 
 
+@suggesting
 @dataclass(frozen=True, init=False)
 class Job:
     """A cluster and the choices of its distribution. Frozen, checked, every value filled in.

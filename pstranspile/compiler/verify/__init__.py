@@ -16,7 +16,7 @@ from pstranspile.compiler.verify.walk import Walk, check_kinds
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, raise_errors, weighed
-from pstranspile.ir.expect import expect_module
+from pstranspile.ir.expect import expect_module, suggesting
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
 
@@ -25,6 +25,7 @@ __all__ = ["require_blocks", "verify", "verify_program"]
 _GRAD = "@GRAD"
 
 
+@suggesting
 def verify(
     module: Module, *, strict: bool = False, allow: Collection[str] = (), initialised_here: bool = False
 ) -> tuple[Diagnostic, ...]:

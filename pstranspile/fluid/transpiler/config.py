@@ -8,6 +8,7 @@ from typing import Any
 from pstranspile.compiler.plan.make import BUILT_IN
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.flags import whole
+from pstranspile.ir.diagnostics import did_you_mean
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
 
@@ -44,11 +45,11 @@ class DistributeTranspilerConfig:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self.__dataclass_fields__:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self.__dataclass_fields__, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"DistributeTranspilerConfig has no {name!r}{hint}", name=name, obj=self)
+            raise AttributeError(
+                f"DistributeTranspilerConfig has no {name!r}{did_you_mean(name, self.__dataclass_fields__)}",
+                name=name,
+                obj=self,
+            )
         if name in _EXCLUSIVE:
             if value is None:
                 raise ValueError(f"{name} is True or False, not None")
