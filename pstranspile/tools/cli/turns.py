@@ -31,7 +31,7 @@ def requested_turns(options: argparse.Namespace, module: Module) -> Turns | None
 def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns | None) -> dict[str, tuple[str, ...]]:
     """What is fetched of each program that is run: what was asked for, else the `usual_fetches`.
 
-    Raises DiagnosticError.
+    Of programs that take turns these are the losses, and what fetch ops name. Raises DiagnosticError.
     """
     from pstranspile.runtime.run.step_feeds import fetches_by_program, step_programs
 
@@ -39,13 +39,17 @@ def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns 
         fetches = tuple(dict.fromkeys(options.fetch)) or usual_fetches(step_programs(module)[MAIN])
         require_fetches(module.main, fetches)
         return {MAIN: fetches}
-    return fetches_by_program(options.fetch, {name: module[name] for name in turns.names}, usual_fetches)
+    return fetches_by_program(options.fetch, {name: module[name] for name in turns.names}, _losses)
 
 
 def usual_fetches(program: Program) -> tuple[str, ...]:
     """The loss that the gradients of a program start from, else what its `fetch` ops name, in the order of `col`, else
     its results: what an op gives of which no other op takes anything, such as the outputs of an imported model.
     """
+    return _losses(program) or _results(program)
+
+
+def _losses(program: Program) -> tuple[str, ...]:
     from pstranspile.ops.attributes import int_attr
 
     ops = program.main_block.ops
@@ -53,8 +57,7 @@ def usual_fetches(program: Program) -> tuple[str, ...]:
         if op.role == OpRole.LOSS:
             return tuple(op.output_names)[:1]
     fetched = [(int_attr(op, "col"), name) for op in ops if op.type == "fetch" for name in op.input_names]
-    named = tuple(dict.fromkeys(name for _, name in sorted(fetched, key=lambda pair: pair[0])))
-    return named or _results(program)
+    return tuple(dict.fromkeys(name for _, name in sorted(fetched, key=lambda pair: pair[0])))
 
 
 def _results(program: Program) -> tuple[str, ...]:
