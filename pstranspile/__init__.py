@@ -102,6 +102,9 @@ _API = {
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
+_PARTS = ("autodiff", "fluid", "layers", "ray", "torch")
+"""Modules with public names of their own."""
+
 __all__ = [
     "Batch",
     "Block",
@@ -161,7 +164,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     place = _API.get(name)
     if place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from pstranspile.ir.expect import no_attribute
+
+        raise no_attribute(__name__, name, [*__all__, *_PARTS])
     module, _, attribute = place.partition(":")
     value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
     globals()[name] = value

@@ -390,3 +390,19 @@ def test_a_number_of_trainers_without_servers_stands_for_endpoints_of_this_machi
 
 def test_a_number_of_trainers_with_servers_stands_for_no_endpoints():
     assert Job(pservers=2, trainers=2).trainer_endpoints == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("a:1;b:2", "pservers: 'a:1;b:2': endpoints are separated by commas; write a:1,b:2"),
+        ("a:1 b:2", "pservers: 'a:1 b:2': endpoints are separated by commas; write a:1,b:2"),
+        ("1::2", "pservers: '1::2': an IPv6 address stands in brackets, as in [::1]:6174"),
+        ("ps0", "pservers: 'ps0' is neither a number nor of the form host:port; did you mean ps0:6174?"),
+        ("ps0,ps1:6174", "pservers: 'ps0' lacks its port: write host:port; did you mean ps0:6174?"),
+    ],
+)
+def test_what_is_wrong_with_endpoints(given: str, told: str):
+    with pytest.raises(JobError) as problem:
+        Job(pservers=given)
+    assert problem.value.diagnostics[0].message == told

@@ -20,7 +20,7 @@ from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors, weighed
 from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.expect import expect, expect_module, expect_number
+from pstranspile.ir.expect import expect, expect_module, expect_number, suggesting
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Observer, Steps
 
@@ -199,6 +199,7 @@ class Compiled:
         return {role.name: role for role in roles}
 
 
+@suggesting
 def prepare(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:
@@ -220,6 +221,7 @@ def prepare(
         return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job)
 
 
+@suggesting
 def compile(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.expect import wrong_type
+from pstranspile.ir.expect import suggesting, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Attrs, Block, Module, Op, Program, Slots, Var
 from pstranspile.ir.text.distribution import statements
@@ -621,6 +621,7 @@ def diff_folders(
     return tuple(differences)
 
 
+@suggesting
 def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:
     """The differences of two programs, modules, files or output folders, each side given as it is at hand.
 

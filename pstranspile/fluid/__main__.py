@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from contextlib import suppress
@@ -44,10 +45,14 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     session = Session(options, command)
     script = options.script
     sys.argv = [script, *options.rest]
-    sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [str(Path(script).resolve().parent)]
+    folder = os.getcwd() if options.module else str(Path(script).resolve().parent)
+    sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [folder]
     try:
         with session.watching():
-            runpy.run_path(script, run_name="__main__")
+            if options.module:
+                runpy.run_module(options.module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(script, run_name="__main__")
     except Stopped:
         pass
     except SystemExit as stop:

@@ -10,12 +10,14 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from types import FunctionType, ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names, has_parts, is_part, module_here
 from pstranspile.fluid.running.flags import begin_script
 from pstranspile.fluid.running.older import change_libraries, give_bytes, give_names, give_numbers, give_unequal_rows
+from pstranspile.ir.diagnostics import nearest
 
 HERE = __name__.rpartition(".")[0]
 SCRIPT_PATH = str(Path(__file__).parent / "script_path")
@@ -115,6 +117,22 @@ class _FunctionLoader(Loader):
         """Does nothing: a function has no code to run on import."""
 
 
+_MISSPELT = 0.85
+"""How similar a name is to that of a module which it is taken for. No module of Fluid 1.8.5 or Paddle 2.6 that is not
+here is that similar to one that is.
+"""
+
+
+def _modules_in(parent: str) -> list[str]:
+    """The modules below one of Paddle, by the last part of their names."""
+    held = module_here(ours(parent))
+    paths = getattr(import_module(held), "__path__", ()) if held is not None else ()
+    names = {found.name for found in iter_modules(paths)}
+    if parent == "paddle":
+        names.add("fluid")
+    return sorted(name for name in names if not name.startswith("_"))
+
+
 class _Finder(MetaPathFinder):
     """Finds `paddle` and everything below it."""
 
@@ -135,6 +153,10 @@ class _Finder(MetaPathFinder):
                 return ModuleSpec(fullname, _FunctionLoader(known[last]))
             if last in known or is_part(ours(parent)):  # a name of a module is no module
                 return None
+            near = nearest(last, _modules_in(parent), _MISSPELT) if parent else None
+            if near is not None:
+                message = f"No module named {fullname!r}; did you mean {parent}.{near}?"
+                raise ModuleNotFoundError(message, name=fullname)
         of_files = spec is not None and spec.submodule_search_locations is not None
         package = name is None or of_files or has_parts(ours(fullname))
         return ModuleSpec(fullname, _Loader(name), is_package=package)

@@ -11,13 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.ir.diagnostics import lasting
+from pstranspile.ir.diagnostics import did_you_mean, lasting
 
 # What a process of a script hears from its launcher: that the launcher has ended, and that all trainers have.
 
@@ -175,8 +174,7 @@ def check_names(flags: Mapping[Any, Any]) -> None:
     known = _defaults()
     for name in flags:
         if name not in known:
-            near = get_close_matches(str(name), known, 1)
-            raise ValueError(f"TrainerRuntimeConfig has no {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+            raise ValueError(f"TrainerRuntimeConfig has no {name!r}{did_you_mean(str(name), known)}")
 
 
 def communicator_settings(flags: Mapping[str, Any], job: Job | None) -> Settings:

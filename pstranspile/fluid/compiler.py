@@ -19,6 +19,7 @@ from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ir.warned import warn
@@ -124,11 +125,9 @@ class _Settings:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.known:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self.known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}{did_you_mean(name, self.known)}", name=name, obj=self
+            )
         if name == "debug_graphviz_path" and value:
             warn_unused(f"{type(self).__name__}.{name}", value, "`--ir DIR` writes what is run")
         super().__setattr__(name, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -13,6 +12,8 @@ from importlib.resources import files
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NoReturn
+
+from pstranspile.ir.diagnostics import did_you_mean, nearest
 
 HERE = __name__.rpartition(".")[0]
 
@@ -111,8 +112,8 @@ class Missing:
         last = name.rpartition(".")[2]
         known: tuple[str, ...] = self.__dict__["_known"]
         why = why_not(name)
-        near = [] if why else get_close_matches(last, known, 1, 0.5)
-        hint = f"; the nearest name that is there: {near[0]}" if near else f": {why}" if why else ""
+        near = None if why else nearest(last, known, 0.5)
+        hint = f"; the nearest name that is there: {near}" if near else f": {why}" if why else ""
         raise NotHere(f"Fluid's {name} is not part of pstranspile.fluid{hint}")
 
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -250,8 +251,7 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
         if home is not None:
             dotted = f"fluid.{short}.{name}" if short else f"fluid.{name}"
             return Missing(dotted, [key for key in known if not key.startswith("_")])
-        near = get_close_matches(name, [key for key in known if not key.startswith("_")], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, [key for key in known if not key.startswith("_")])
         raise AttributeError(f"module {module} has no attribute {name!r}{hint}", name=name, obj=None)
 
     return get

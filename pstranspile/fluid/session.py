@@ -9,16 +9,20 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
+from pstranspile.fluid.aliases import ours
 from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.missing import module_here
 from pstranspile.fluid.running import watching as hooks
 from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
+from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.table_rules import most_rows
@@ -30,13 +34,14 @@ MOST_ROWS = 1 << 14
 """Rows of a table with a row for every id that are compared."""
 
 _USAGE = """\
-usage: COMMAND [--ir DIR] SCRIPT [ARGS]
+usage: COMMAND [--ir DIR] SCRIPT | -m MODULE [ARGS]
        COMMAND --check | --explain [--all] [--pservers N|EP,EP] [--trainers N] [--ir DIR] SCRIPT [ARGS]
        COMMAND --compat [--json] SCRIPT
 
 Runs a script written for Fluid 1.8, with `import paddle` and `import paddle.fluid` meaning this package, in this
 process and in the Python processes that it starts.
 
+  -m MODULE       in place of a script: run a module, such as paddle.distributed.launch
   --ir DIR        write what the script has built, and what it has transpiled
   --check         instead of training: does the cluster train as the single machine does? (see `pstranspile check`)
   --explain       instead of training: say what the machines of the cluster hold and send (see `pstranspile explain`)
@@ -50,7 +55,8 @@ process and in the Python processes that it starts.
 examples:
   COMMAND train.py --epochs 3
   COMMAND --check --pservers 2 --trainers 2 train.py
-  COMMAND --compat train.py"""
+  COMMAND --compat train.py
+  COMMAND -m paddle.distributed.launch --server_num 2 --trainer_num 2 train.py"""
 
 
 def usage(command: str) -> str:
@@ -114,6 +120,8 @@ class Options(NamedTuple):
     all: bool = False
     pservers: str = ""
     trainers: str = ""
+    module: str = ""
+    """The name of the module that is run as the script, "" for a file."""
 
 
 class Stopped(BaseException):
@@ -126,7 +134,7 @@ _FLAGS, _VALUES = ("--check", "--explain", "--compat", "--json", "--all"), ("--i
 def parsed(arguments: list[str]) -> Options | str:
     """The options of a command line, or what is wrong with it."""
     options, waiting = Options("", []), list(arguments)
-    while waiting and waiting[0].startswith("-"):
+    while waiting and waiting[0].startswith("-") and waiting[0] != "-m":
         name, equals, value = waiting.pop(0).partition("=")
         if name in _FLAGS and not equals:
             options = options._replace(**{name[2:]: True})
@@ -151,16 +159,49 @@ def parsed(arguments: list[str]) -> Options | str:
     if (cluster or options.all) and not asks:
         given = [*cluster, *(["--all"] if options.all else [])]
         return f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --check and --explain"
+    if waiting[:1] == ["-m"]:
+        file = file_of_module(waiting[1]) if len(waiting) > 1 else ""
+        if not file:
+            return f"there is no module {waiting[1]}{_like_module(waiting[1])}" if waiting[1:] else "-m takes a module"
+        options, waiting = options._replace(module=waiting[1]), [file, *waiting[2:]]
     if not waiting:
         return "name a script"
     if not Path(waiting[0]).is_file():
+        if os.path.isdir(waiting[0]):
+            return f"{waiting[0]} is a folder; name a script"
         return f"there is no file {waiting[0]}"
+    kind = None if waiting[0].endswith(".py") else kind_of(beginning(waiting[0]), waiting[0])
+    if kind is not None and kind != SCRIPT:
+        return f"{waiting[0]}: {kind}; a script is needed"
     late = [word for word in waiting[1:] if word.partition("=")[0] in (*_FLAGS, *_VALUES)]
     if options.compat and late:
         return f"{late[0]} comes after the script, which --compat does not run: options stand before it"
     if options.trainers and not (options.trainers.isdecimal() and int(options.trainers)):
         return f"--trainers takes a number from 1 on, not {options.trainers!r}"
     return options._replace(script=waiting[0], rest=waiting[1:])
+
+
+def file_of_module(name: str) -> str:
+    """The file that `-m` runs for a module, of Paddle or in the working folder; "" if there is none."""
+    found = module_here(ours(name)) if name.partition(".")[0] == "paddle" else name
+    before = [*sys.path]
+    sys.path.insert(0, os.getcwd())
+    try:
+        spec = find_spec(found) if found else None
+        if spec is None or spec.submodule_search_locations is None:
+            files = [spec.origin or ""] if spec is not None else []
+        else:
+            files = [os.path.join(folder, "__main__.py") for folder in spec.submodule_search_locations]
+        return next((file for file in files if file.endswith(".py") and os.path.isfile(file)), "")
+    except (ImportError, ValueError, AttributeError):  # its package is none, or fails as it is imported
+        return ""
+    finally:
+        sys.path[:] = before
+
+
+def _like_module(name: str) -> str:
+    launchers = ("launch", "launch_ps", "fleet.launch")
+    return did_you_mean(name, [f"paddle.distributed.{launcher}" for launcher in launchers])
 
 
 def _comparable(compiled: Compiled) -> Compiled:

@@ -19,7 +19,8 @@ from pstranspile.frontends.meta import (
 )
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import expect, expect_module, path_of
+from pstranspile.ir.expect import expect, expect_module, path_of, suggesting
+from pstranspile.ir.file_kinds import PROGRAM, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
@@ -40,6 +41,7 @@ _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each 
 _SNIFFED_BYTES = 4096
 
 
+@suggesting
 def load(
     path: str | os.PathLike[str],
     startup: str | os.PathLike[str] | None = None,
@@ -64,6 +66,7 @@ def load(
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
 
+@suggesting
 def loads(text: str) -> Module:
     """The module in program text. Raises DiagnosticError."""
     expect(text, str, "loads", "text")
@@ -209,23 +212,22 @@ def _read_module(
     if is_text(data):
         from pstranspile.ops.textual import parse
 
-        if file.endswith((".py", ".ipynb")):
-            message = (
-                "this is a Python script; dump its programs where it runs (docs/guides/from_fluid.md), and import "
-                f"these; or name a function of it that gives a program: {file}:NAME"
-            )
-            raise _failure("input-format", file, message)
-        return parse(_text(data, file), file), False
-    if data[:2] == b"\x1f\x8b":
-        raise _failure("input-format", file, "the file is compressed with gzip; decompress it first")
+        try:
+            return parse(_text(data, file), file), False
+        except DiagnosticError:
+            require_program(data, file)
+            raise
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
     if is_onnx(data):
         raise _failure("input-format", file, "this looks like an ONNX model; `pstranspile import` makes text of it")
     if data[0] not in _PROGRAM_DESC_STARTS:
+        kind = kind_of(data, file)
+        if kind is not None and kind.use:
+            raise _failure("input-format", file, str(kind))
         at = next(position for position, byte in enumerate(data) if byte not in _TEXT_BYTES)
         message = (
-            "neither a serialized ProgramDesc nor program text: "
+            f"{f'{kind}, ' if kind else ''}neither a serialized ProgramDesc nor program text: "
             f"byte 0x{data[at]:02x} at offset {at} does not occur in text"
         )
         raise _failure("input-format", file, message)
@@ -234,6 +236,13 @@ def _read_module(
     value, left_out = read_program(data, file, program, call_stacks)
     warnings += left_out
     return Module(FrozenMap({program: value})), True
+
+
+def require_program(data: bytes, file: str) -> None:
+    """Raises DiagnosticError if data that are no program are plainly something else, which it names."""
+    kind = kind_of(data, file)
+    if kind is not None and kind != PROGRAM:
+        raise _failure("input-format", file, str(kind) if kind.use else f"{kind}, and no program")
 
 
 def _text(data: bytes, file: str) -> str:
@@ -282,6 +291,7 @@ def _startup_program(module: Module, file: str) -> Program:
     raise _failure("input-startup", file, f"no program @{STARTUP} here; the file holds {names}")
 
 
+@suggesting
 def export(module: Module, folder: str | os.PathLike[str]) -> None:
     """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
 

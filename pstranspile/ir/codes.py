@@ -52,6 +52,7 @@ OwnCode = Literal[
     "collective-unsummed",
     "data-column",
     "data-library",
+    "data-nan",
     "data-row",
     "data-source",
     "dc-asgd-sparse",

@@ -61,6 +61,13 @@ def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None
     return next(iter(get_close_matches(given, list(known), 1, cutoff)), None)
 
 
+def alike(given: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The known names most similar to the given one, three at most, the most similar one first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(given, list(known), 3, cutoff)
+
+
 def did_you_mean(given: str, known: Iterable[str], show: Callable[[str], str] = str) -> str:
     """`; did you mean x?` if a known name, written by `show`, is similar to the given one; else nothing."""
     near = nearest(given, known)

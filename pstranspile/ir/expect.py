@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, SupportsIndex, cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, SupportsIndex, TypeVar, cast
 
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Module, Program
@@ -100,3 +101,58 @@ def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise TypeError(f"{caller} takes {wanted}; one is of type {type(name).__name__}")
     return names
+
+
+def is_separator(sign: str) -> bool:
+    """Whether a sign may stand between the fields of a row: a single one, that is in no number and no name."""
+    return (
+        len(sign) == 1
+        and sign.isascii()
+        and (sign == "\t" or sign.isprintable())
+        and sign not in "\"'+-._ "
+        and (not sign.isalnum())
+    )
+
+
+# Names that are spelt wrong in Python.
+
+
+def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a name that a module does not have, with the nearest one that it has."""
+    hint = "" if name.startswith("_") else did_you_mean(name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=None)
+
+
+def require_arguments(called: str, named: Iterable[str], known: Sequence[str]) -> None:
+    """Raises TypeError if one of the arguments that are named is not among the known ones."""
+    wrong = next((name for name in named if name not in known), None)
+    if wrong is not None:
+        hint = did_you_mean(wrong, known) or f"; it takes {', '.join(known)}"
+        raise TypeError(f"{called} has no argument {wrong!r}{hint}") from None
+
+
+_Called = TypeVar("_Called", bound=Callable[..., Any])
+
+
+def suggesting(called: _Called) -> _Called:
+    """The same function or class; of an argument that it does not have, its TypeError says the nearest that it has."""
+    made: Any = called.__init__ if isinstance(called, type) else called
+
+    @wraps(made)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return made(*given, **named)
+        except TypeError:
+            from inspect import signature
+
+            known = [*signature(called).parameters.values()]
+            names = [one.name for one in known if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+            if any(one.kind is one.VAR_KEYWORD for one in known):
+                raise
+            require_arguments(called.__name__, named, names)
+            raise
+
+    if isinstance(called, type):
+        setattr(called, "__init__", call)  # noqa: B010 (pyright takes no assignment to a method)
+        return cast("_Called", called)
+    return cast("_Called", call)

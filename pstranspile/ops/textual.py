@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir import text as _text
-from pstranspile.ir.expect import expect_module
+from pstranspile.ir.expect import expect_module, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
 from pstranspile.ir.text.distribution import STATEMENTS
@@ -34,6 +34,7 @@ def parse(text: str, file: str = "<text>") -> Module:
     return _text.parse(text, LANGUAGE, file)
 
 
+@suggesting
 def print_module(module: Module) -> str:
     """The canonical text of a module: `parse` gives the module back, equal in value and kind.
 

@@ -19,7 +19,7 @@ from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word
+from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
@@ -109,6 +109,7 @@ ROWS_PER_TRAINER = 3
 """Rows per trainer of a batch that is made."""
 
 
+@suggesting
 def check(
     module: Module,
     job: Job,

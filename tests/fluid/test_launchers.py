@@ -13,6 +13,7 @@ from textwrap import indent
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.fluid.paddle.distributed.launch import parser
 from pstranspile.fluid.transpiler import DistributeTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.fluid.running import fresh
@@ -386,3 +387,77 @@ def test_a_server_whose_script_never_serves_is_told(end: str, tmp_path: Path) ->
     for server in range(2):
         assert errors.count(f"[server {server}] warning: this process was started as a server, and its script") == 1
     assert "[trainer 0]" not in errors
+
+
+SHOWS = "import os, sys; print(os.environ.get('TRAINING_ROLE'), os.environ.get('PADDLE_TRAINER_ID'), sys.argv[1:])\n"
+
+
+@pytest.mark.parametrize("command", ["pstranspile fluid", "pstranspile.fluid"])
+def test_the_launcher_of_paddle_as_a_module(command: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SHOWS)
+    options = ["-m", "paddle.distributed.launch", "--server_num", "1", "--trainer_num", "2", "train.py", "a", "-m"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [
+        "[server 0] PSERVER None ['a', '-m']",
+        "[trainer 0] TRAINER 0 ['a', '-m']",
+        "[trainer 1] TRAINER 1 ['a', '-m']",
+    ]
+
+
+def test_modules_of_the_working_folder(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text("")
+    (tmp_path / "own" / "__main__.py").write_text(SHOWS + "import paddle.fluid, own.part\n")
+    (tmp_path / "own" / "part.py").write_text("print(__name__)\n")
+    for module, shown in (("own", "None None ['x']\nown.part\n"), ("own.part", "__main__\n")):
+        command = [sys.executable, "-m", "pstranspile.fluid", "-m", module, "x"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["-m"], "-m takes a module"),
+        (["-m", "nowhere"], "there is no module nowhere"),
+        (["-m", "paddle.distributed.lunch"], "there is no module paddle.distributed.lunch; did you mean "),
+        (["-m", "os.path.nothing"], "there is no module os.path.nothing"),
+    ],
+)
+def test_modules_that_are_not_there(options: list[str], says: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pstranspile.fluid", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"python -m pstranspile.fluid: {says}")
+
+
+OF_2_6 = [
+    *("master", "legacy", "rank", "log_level", "log_overwrite", "sort_ip", "enable_gpu_log", "nnodes", "log_dir"),
+    *("nproc_per_node", "run_mode", "job_id", "devices", "gpus", "npus", "xpus", "host", "ips", "start_port"),
+    *("auto_parallel_config", "auto_tuner_json", "servers", "trainers", "trainer_num", "server_num", "gloo_port"),
+    *("with_gloo", "max_restart", "elastic_level", "elastic_timeout"),
+]
+"""The options that the launcher of Paddle 2.6.2 lists."""
+
+
+def test_options_of_2_6_are_known_and_those_without_effect_are_named(tmp_path: Path) -> None:
+    known = parser()._option_string_actions
+    assert [name for name in OF_2_6 if f"--{name}" not in known] == []
+    options = ["--devices", "0,1", "--host", "127.0.0.1", "--start_port", "7200", "--max_restart", "3", "--rank", "0"]
+    status, out, errors = launched(tmp_path, SHOWS, *options)
+    assert (status, out.count("None")) == (0, 2)
+    assert errors.splitlines()[:3] == [
+        "launch: --rank 0 has no effect: hosts are named with --ips, each with a launcher of its own",
+        "launch: --max_restart 3 has no effect: processes that fail end all others, and nothing is started again",
+        "launch: 2 trainers",
+    ]
+
+
+@pytest.mark.parametrize("launcher", ["launch", "launch_ps"])
+def test_an_option_that_is_misspelt(launcher: str, tmp_path: Path) -> None:
+    status, _, errors = launched(tmp_path, SHOWS, "--servr_num", "1", launcher=launcher)
+    told = f"{launcher}: error: there is no option --servr_num; did you mean --server_num?\n"
+    assert (status, errors) == (2, f"{told}`--help` explains the options\n")

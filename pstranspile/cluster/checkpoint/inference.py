@@ -20,7 +20,7 @@ from pstranspile.compiler.plan.plan import NameMint
 from pstranspile.frontends.loading import load, require_regular
 from pstranspile.frontends.onnx.writing import onnx_bytes
 from pstranspile.ir.attributes import Strings, renumbered
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, raise_errors, warning
 from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
@@ -184,7 +184,9 @@ def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> 
     for what, names in (("fed", feeds), ("a target", targets)):
         for name in names:
             if name not in variables:
-                yield error("inference-program", f"{name} is to be {what}, but the program declares no such variable")
+                hint = did_you_mean(name, variables)
+                message = f"{name} is to be {what}, but the program declares no such variable{hint}"
+                yield error("inference-program", message)
             elif names.count(name) > 1:
                 yield error("inference-program", f"{name} is {what} twice")
     for name in targets:

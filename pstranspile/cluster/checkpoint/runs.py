@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple, NoReturn
 from weakref import finalize
 
@@ -285,12 +286,12 @@ def _make(path: str | os.PathLike[str]) -> list[Path]:
     """Makes the folder that numbered checkpoints will lie in, unless it is there; gives it and those above it that were
     made, the deepest first. Raises DiagnosticError if it can't be made or written to.
     """
-    folder, made = Path(path), list[Path]()
+    folder, reason, made = Path(path), "", list[Path]()
     try:
         require_local(path)
         made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
         folder.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to"
+        TemporaryFile(dir=folder).close()
         if (folder / MANIFEST).exists():
             reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
     except (OSError, ValueError) as problem:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -114,6 +115,24 @@ def map_columns(
     return result
 
 
+def rows_with_nan(column: Column, names: Sequence[str]) -> dict[str, Array]:
+    """The rows that hold NaN, by the columns of the file that an input takes, of which some stand side by side."""
+    values = column.values
+    if values.dtype.kind != "f" or not values.size or not np.isnan(values.min()):
+        return {}
+    elements = np.isnan(values.reshape(len(values), -1))
+    if column.offsets or len(names) != elements.shape[1]:
+        names, elements = [", ".join(names)], elements.any(axis=1, keepdims=True)
+    result: dict[str, Array] = {}
+    for number, name in enumerate(names):
+        rows = np.flatnonzero(elements[:, number])
+        for level in reversed(column.offsets):
+            rows = np.searchsorted(level, rows, side="right") - 1
+        if len(rows):
+            result[name] = np.unique(rows)
+    return result
+
+
 Taken: TypeAlias = "range | Array"
 """Numbers of the rows to take: an array, or a range with step 1."""
 
@@ -186,8 +205,16 @@ def joined(columns: Sequence[Column]) -> Column:
 class Chunk:
     """The rows of a unit: the columns of the good ones by input, and the bad ones by their number in the unit."""
 
-    def __init__(self, rows: int, columns: dict[str, Column], bad: dict[int, LeftOut]):
+    def __init__(
+        self,
+        rows: int,
+        columns: dict[str, Column],
+        bad: dict[int, LeftOut],
+        names: Mapping[str, Sequence[str]] = EMPTY,
+    ):
         self.rows = rows
+        self.names = names
+        """The columns of the file that each input takes."""
         self.columns = columns
         self.bad = bad
         self._places: Array | None = None

@@ -140,12 +140,13 @@ class Unit(NamedTuple):
 
 class Wanted(NamedTuple):
     """What is wanted of files: the inputs, the columns given for some, and how columns are called (empty: the files
-    say it themselves).
+    say it themselves), and the sign between the fields of CSV (empty: that of the format).
     """
 
     inputs: Sequence[Input]
     columns: Mapping[str, Sequence[str]]
     names: Sequence[str] = ()
+    separator: str = ""
 
 
 class Reader(Protocol):

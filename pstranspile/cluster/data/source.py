@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from hashlib import sha256
@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Column, Input, Taken, inputs, joined
+from pstranspile.cluster.data.columns import Chunk, Column, Input, Taken, inputs, joined, rows_with_nan
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
-from pstranspile.ir.expect import expect_number
+from pstranspile.ir.expect import expect_number, is_separator, suggesting
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
@@ -30,6 +30,7 @@ from pstranspile.runtime.values import Array
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
 
 
+@suggesting
 class Rows:
     """Rows that Python iterates over, `batch` of them in a step, divided over the trainers in order.
 
@@ -321,6 +322,8 @@ def open_rows(file: str, wanted: Wanted, format: str = "") -> Reader:
     found = format_of(file, format)
     if wanted.names and found not in _NAMELESS:
         raise refused(file, f"its columns have names; others (--names) are for {', '.join(_NAMELESS)}")
+    if wanted.separator and found not in ("csv", "tsv"):
+        raise refused(file, "it has no sign between fields; one (--separator) is for csv and tsv")
     return _READERS[found](file, wanted)
 
 
@@ -362,13 +365,23 @@ class Schedule:
 
 
 class Cursor:
-    """The batches of a trainer. `read` reads a unit; `on_bad` is handed the bad rows of every batch that is fed."""
+    """The batches of a trainer. `read` reads a unit; `on_bad` is handed the bad rows of every batch that is fed, and
+    `on_nan` a unit, a column, and which rows of the unit hold NaN in it.
+    """
 
-    def __init__(self, schedule: Schedule, trainer: int, read: Read, on_bad: Callable[[Sequence[LeftOut]], object]):
+    def __init__(
+        self,
+        schedule: Schedule,
+        trainer: int,
+        read: Read,
+        on_bad: Callable[[Sequence[LeftOut]], object],
+        on_nan: Callable[[int, str, Array], object],
+    ):
         self._schedule = schedule
         self._trainer = trainer
         self._read = read
         self._on_bad = on_bad
+        self._on_nan = on_nan
         self._units: dict[int, Future[Chunk]] = {}
         self._orders: dict[tuple[int, int], Array | None] = {}
         self._reading = ThreadPoolExecutor(
@@ -407,6 +420,8 @@ class Cursor:
         spans = deal.spans(number, self._trainer)
         start, stop = deal.places(number, self._trainer)
         taken = [self._unit(span.unit).result().take(self._rows(epoch, span)) for span in spans]
+        for span, (columns, _, kept) in zip(spans, taken, strict=True):
+            self._look_for_nan(span.unit, columns, self._rows(epoch, span), kept)
         places = np.arange(start, stop)
         bad = [row for _, rows, _ in taken for row in rows]
         if bad:
@@ -419,6 +434,14 @@ class Cursor:
         part = Part(places, deal.total(number))
         whole = deal.trainers == 1 and not bad
         return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
+
+    def _look_for_nan(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
+        """Tells of NaN in rows of a unit that are fed, of which `kept` are good (None: all)."""
+        names = self._unit(unit).result().names
+        for name, column in columns.items():
+            for shown, wrong in rows_with_nan(column, names.get(name, (name,))).items():
+                fed = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+                self._on_nan(unit, shown, (fed if kept is None else fed[kept])[wrong])
 
     def _nothing(self, deal: Deal) -> Any:
         """The columns of no rows."""
@@ -447,14 +470,27 @@ BadRows: TypeAlias = Literal["refuse", "skip"]
 SHOWN = 10
 """Bad rows that are shown one by one."""
 
+MOST_COUNTED = 1000
+"""Rows with NaN in a column that are counted."""
 
+
+class NotANumber(NamedTuple):
+    """A row of a file, by its number, counted from 1, that holds NaN in a column."""
+
+    file: str
+    column: str
+    number: int
+
+
+@suggesting
 class Data:
     """Rows of files that a program is fed, `batch` of them in a step, of all trainers together.
 
     `paths` are files, folders and patterns (`clicks/*.parquet`), or URIs that Arrow knows (`s3://bucket/clicks`): of
     Parquet, Arrow, CSV, JSON lines, or Fluid's MultiSlot text, as the names of files or `format` say. An input takes
     the column of its name, or those that `columns` names for it, one beside another; ragged inputs take columns of
-    lists. `names` are those of the columns (of MultiSlot text, of the slots) where files don't say them. All rows are
+    lists. `names` are those of the columns (of MultiSlot text, of the slots) where files don't say them,
+    `separator` is the sign between the fields of CSV where it is no comma. All rows are
     fed `epochs` times, each once in an epoch, in the order of the files or one that the seed `shuffle` gives, whatever
     the number of trainers; the last step of an epoch may have fewer. Bad rows end the run ("refuse"), or are left out
     of their batch and counted ("skip").
@@ -470,6 +506,7 @@ class Data:
         columns: Mapping[str, str | Sequence[str]] | None = None,
         names: Sequence[str] = (),
         format: str = "",
+        separator: str = "",
         epochs: int = 1,
         shuffle: int | None = None,
         bad_rows: BadRows = "refuse",
@@ -480,6 +517,8 @@ class Data:
             raise ValueError(f"Data has no format {format!r}; there are {', '.join(FORMATS)}")
         if bad_rows not in ("refuse", "skip"):
             raise ValueError(f"bad_rows is {bad_rows!r}; it must be 'refuse' or 'skip'")
+        if separator and not is_separator(separator):
+            raise ValueError(f"separator is {separator!r}; it must be a sign between fields, such as ';'")
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.files = files_of([os.fspath(path) for path in given], format)
         self.batch, self.epochs, self.shuffle = batch, epochs, shuffle
@@ -488,15 +527,17 @@ class Data:
         self._columns = {
             name: (taken,) if isinstance(taken, str) else tuple(taken) for name, taken in (columns or {}).items()
         }
-        self._names, self._format = tuple(names), format
+        self._names, self._format, self._separator = tuple(names), format, separator
         self._skip = bad_rows == "skip"
         self._rows: tuple[Sequence[Input], _Rows] | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
+        self._nan: dict[tuple[str, str], dict[int, None]] = {}
         self._on_bad: Callable[[LeftOut], object] | None = None
+        self._on_nan: Callable[[NotANumber], object] | None = None
 
-    def tell_of_bad(self, on_bad: Callable[[LeftOut], object]) -> None:
-        """From now on `on_bad` is called with every bad row that is left out, once."""
-        self._on_bad = on_bad
+    def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_nan: Callable[[NotANumber], object]) -> None:
+        """From now on `on_bad` is called with every bad row that is left out, once, and `on_nan` with rows with NaN."""
+        self._on_bad, self._on_nan = on_bad, on_nan
 
     def deal(self, dealt: Dealt) -> None:
         """The rows were dealt to these numbers of trainers, each from a step on."""
@@ -512,17 +553,23 @@ class Data:
         if not order.rows:
             raise DiagnosticError([error("data-source", "there are no rows in it", Location(self.files[0]))])
         schedule = Schedule(order, self.batch, self.epochs, self.dealt or ((0, len(programs)),))
-        cursors = [Cursor(schedule, trainer, rows.read, self._note) for trainer in range(len(programs))]
+
+        def on_nan(number: int, column: str, numbers: Array) -> None:
+            unit = rows.units[number]
+            for row in numbers.tolist():
+                self.holds_nan(NotANumber(unit.file, column, unit.first + row + 1))
+
+        cursors = [Cursor(schedule, trainer, rows.read, self._note, on_nan) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
 
     def require(self, program: Program) -> None:
         """Raises DiagnosticError if a file is missing, can't be read, or has not what a program is fed."""
-        self.readers(Wanted(inputs(program), self._columns, self._names))
+        self.readers(Wanted(inputs(program), self._columns, self._names, self._separator))
 
     def _opened(self, wanted: Sequence[Input]) -> _Rows:
         """The units of all files, found once."""
         if self._rows is None or self._rows[0] != wanted:
-            self._rows = wanted, _Rows(self.readers(Wanted(wanted, self._columns, self._names)))
+            self._rows = wanted, _Rows(self.readers(Wanted(wanted, self._columns, self._names, self._separator)))
         return self._rows[1]
 
     def readers(self, wanted: Wanted) -> dict[str, Reader]:
@@ -535,7 +582,7 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         """The data for another process, which opens the files itself, and may have another working folder."""
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
-        return {**self.__dict__, "files": files, "_rows": None, "_on_bad": None}
+        return {**self.__dict__, "files": files, "_rows": None, "_on_bad": None, "_on_nan": None}
 
     def dealing(self, trainers: int) -> Dealing:
         """How the rows are dealt where there are so many trainers."""
@@ -566,7 +613,7 @@ class Data:
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return shown
+        return [*shown, *(_of_nan(*key, self._nan[key]) for key in sorted(self._nan))]
 
     def _fingerprint(self) -> str:
         """What tells this data from other data that goes by other steps: sizes of files, batch, order."""
@@ -590,12 +637,25 @@ class Data:
         for row in rows:
             self.left_out(row)
 
+    def holds_nan(self, row: NotANumber) -> None:
+        """A row with NaN was fed, here or in another process."""
+        known = self._nan.setdefault((row.file, row.column), {})
+        if row.number not in known and len(known) < MOST_COUNTED:
+            known[row.number] = None
+            if self._on_nan is not None:
+                self._on_nan(row)
+
     def left_out(self, row: LeftOut) -> None:
         """A row was left out, here or in another process."""
         if (row.file, row.number) not in self._bad:
             self._bad[row.file, row.number] = row
             if self._on_bad is not None:
                 self._on_bad(row)
+
+
+def _of_nan(file: str, column: str, rows: Collection[int]) -> Diagnostic:
+    more = f" (and in {len(rows) - 1:,}{' or' if len(rows) == MOST_COUNTED else ''} more)" if len(rows) > 1 else ""
+    return warning("data-nan", f"the column {column} is NaN in row {min(rows):,}{more}", Location(file))
 
 
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:

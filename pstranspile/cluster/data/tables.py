@@ -258,7 +258,8 @@ class _Conversion:
         from pyarrow import types
 
         if types.is_fixed_size_list(array.type):
-            return self._numbers(_children(array), name, []).reshape(len(array), array.type.list_size)
+            size = array.type.list_size
+            return self._numbers(_children(array), name, [np.arange(len(array) + 1) * size]).reshape(len(array), size)
         if not _is_list(array.type):
             return self._numbers(array, name, []).reshape(len(array), 1)
         sizes = _sizes(array)
@@ -397,7 +398,7 @@ def chunk_of(table: Any, mapped: Sequence[Mapped], unit: Unit, line: Callable[[i
         row: LeftOut(unit.file, unit.first + row + 1, reason, line(row) if line is not None else 0)
         for row, reason in made.bad.items()
     }
-    return Chunk(table.num_rows, made.columns, bad)
+    return Chunk(table.num_rows, made.columns, bad, {one.input.name: one.columns for one in mapped})
 
 
 @contextmanager

@@ -577,7 +577,7 @@ class LineReader:
             )
             for row in sorted(reasons)
         }
-        return Chunk(unit.rows, made.columns, bad)
+        return Chunk(unit.rows, made.columns, bad, made.names)
 
     def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, Why]) -> None:
         """Notes those of the rows that can't be parsed, and why."""
@@ -660,6 +660,29 @@ def _about_names(names: Sequence[str]) -> list[Note]:
     return [Note(f"{taken}; if it is a row, --names names them")]
 
 
+class _Separated(NamedTuple):
+    """Another sign that stands between the fields of a line, and what to say of it."""
+
+    sign: bytes
+    note: str
+
+
+def _about_separator(line: bytes, delimiter: str) -> _Separated | None:
+    """The sign between the fields of a line that lacks the delimiter; None where there is none, or the delimiter is."""
+    if delimiter.encode() in line:
+        return None
+    times = {sign: line.count(sign) for sign in (b";", b"\t", b"|", b",") if sign in line}
+    if not times:
+        return None
+    sign = max(times, key=lambda known: times[known])
+    shown = "tab" if sign == b"\t" else f"'{sign.decode()}'"
+    python = repr(sign.decode())
+    note = (
+        f"the fields of its first line stand between {'tabs' if shown == 'tab' else shown}, which --separator {shown}"
+    )
+    return _Separated(sign, f"{note} says (in Python: separator={python})")
+
+
 _LETTERS = "abc"
 """Names of columns in an example."""
 
@@ -683,8 +706,12 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     from pyarrow import csv
 
     names, header = list(wanted.names), 0
+    delimiter = wanted.separator or delimiter
+    first = first_line(file)
+    separated = _about_separator(first, delimiter)
+    if names and separated and first.count(separated.sign) == len(names) - 1:
+        raise refused(file, f"its rows have one field each, not {len(names)}: {separated.note}")
     if not names:
-        first = first_line(file)
         header = len(first)
         try:
             names = csv.read_csv(io.BytesIO(first), parse_options=csv.ParseOptions(delimiter=delimiter)).column_names
@@ -692,7 +719,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
             raise refused(file, "it has no first line with the names of its columns") from None
         except UnicodeDecodeError:
             raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
-    notes = [] if wanted.names else _about_names(names)
+    notes = [] if wanted.names else [Note(separated.note)] if separated else _about_names(names)
     mapped = map_columns(wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes)
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 

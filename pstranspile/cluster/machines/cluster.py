@@ -49,7 +49,7 @@ from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
 from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.expect import wrong_type
+from pstranspile.ir.expect import suggesting, wrong_type
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
 
 
+@suggesting
 class Cluster:
     """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -130,12 +131,58 @@ class Shares:
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about the steps so far."""
-        result = self.uneven()
-        return (
-            []
-            if result is None or self.weighing == "weighted"
-            else [warning("feed-shares", result.describe(self.weighing))]
-        )
+        return [] if self.weighing == "weighted" else _warned(self.uneven())
+
+    def take_rows(self, trainer: int, step: int) -> int | None:
+        """The rows of a trainer's share in a step, which are forgotten then, for one whose others are in processes of
+        their own; None where shares don't count together.
+        """
+        self._uneven.pop(step, None)
+        return self._rows.pop(step, {}).get(trainer)
+
+
+class ReportedShares:
+    """The rows of shares as the trainers' processes report them: in a step in which they change."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, dict[int, int]] = {}
+        """By trainer: the rows of its share from a step on."""
+        self._ends: dict[int, int] = {}
+        """By trainer: the steps that it has done."""
+
+    def take(self, role: str, fields: Mapping[str, Any]) -> None:
+        """A machine reports something; a trainer reports its steps, counted from 1, and the rows of its share where
+        they are not as many as in the step before.
+        """
+        name, _, number = role.rpartition("_")
+        if name == "trainer" and number.isdecimal() and "step" in fields:
+            self._add(int(number), fields["step"] - 1, fields.get("rows"))
+
+    def _add(self, trainer: int, step: int, rows: int | None) -> None:
+        changes = self._changes.setdefault(trainer, {})
+        if step < self._ends.get(trainer, 0):  # it goes on from an earlier one
+            changes = self._changes[trainer] = {at: count for at, count in changes.items() if at < step}
+        self._ends[trainer] = step + 1
+        if rows is not None:
+            changes[step] = rows
+
+    def warnings(self) -> list[Diagnostic]:
+        """Warnings about the steps so far."""
+        trainers = max(self._ends, default=-1) + 1
+        changing = {step for changes in self._changes.values() for step in changes} | {*self._ends.values()}
+        now: list[int | None] = [None] * trainers
+        first, told, steps = -1, tuple(now), 0
+        for step, after in pairwise(sorted(changing)):
+            for trainer, changes in self._changes.items():
+                now[trainer] = None if step >= self._ends[trainer] else changes.get(step, now[trainer])
+            if len({*now} - {None}) > 1:
+                first, told = (step, tuple(now)) if first < 0 else (first, told)
+                steps += after - step
+        return _warned(Uneven(first + 1, told, steps) if steps else None)
+
+
+def _warned(uneven: Uneven | None) -> list[Diagnostic]:
+    return [] if uneven is None else [warning("feed-shares", uneven.describe("equal"))]
 
 
 def _batch(given: Mapping[str, Any], trainer: int, rows: int | None, weight: float) -> Batch:

@@ -21,6 +21,7 @@ from pstranspile.cluster.machines.network import Link, Machine, Scheduler, sente
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.expect import MOST_STEPS
+from pstranspile.ir.file_kinds import beginning, kind_of
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import write_output
@@ -112,7 +113,7 @@ def read_record(path: str) -> Record:
     except OSError as problem:
         raise _refused(f"can't be read: {problem.strerror}", path) from None
     except (ValueError, TypeError, LookupError, RecursionError) as problem:
-        raise _refused(f"is no record of a run: {problem}", path) from None
+        raise _refused(f"is no record of a run: {kind_of(beginning(path), path) or problem}", path) from None
 
 
 def _taken(source: Any, sequence: Any, check_sum: Any) -> Taken:

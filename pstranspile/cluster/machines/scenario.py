@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
-from pstranspile.ir.expect import expect
+from pstranspile.ir.expect import expect, suggesting
+from pstranspile.ir.file_kinds import kind_of
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.run.feeds import near
@@ -173,6 +174,7 @@ class _Kind(NamedTuple):
     read: Callable[[Words], Meaning]
 
 
+@suggesting
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
     expect(text, str, "parse_scenario", "text")
@@ -201,7 +203,14 @@ def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
 def read_scenario(path: str) -> Scenario:
     """Reads a scenario from a file. Raises DiagnosticError."""
     try:
-        return parse_scenario(read_regular(path, _MAX_BYTES).decode("utf-8"), path)
+        data = read_regular(path, _MAX_BYTES)
+        try:
+            return parse_scenario(data.decode("utf-8"), path)
+        except (DiagnosticError, UnicodeDecodeError):
+            if (kind := kind_of(data, path)) is not None:
+                message = f"{kind}; a scenario has a line for each fault (docs/reference/faults.md)"
+                raise DiagnosticError([error("cluster-scenario", message, Location(path))]) from None
+            raise
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
         raise DiagnosticError([error("cluster-scenario", f"can't be read: {reason}", Location(path))]) from None

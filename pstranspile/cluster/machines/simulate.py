@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,15 @@ from pstranspile.cluster.machines.network import Schedule
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.trainer import OnStep, Trainer
 from pstranspile.ir.diagnostics import Diagnostic, counted
-from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
+from pstranspile.ir.expect import (
+    MOST_STEPS,
+    expect,
+    expect_number,
+    names_of,
+    require_arguments,
+    suggesting,
+    wrong_type,
+)
 from pstranspile.ir.model import Role
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import parameter_arrays
@@ -135,6 +144,11 @@ def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:
     return Cluster(result.roles(), **options)
 
 
+_NOT_NAMED = ("options", "roles")
+"""Parameters of `simulate` and `Cluster` that are no arguments of `simulate`."""
+
+
+@suggesting
 def simulate(
     result: Job | Mapping[str, Role],
     feeds: ClusterFeeds | None = None,
@@ -166,6 +180,9 @@ def simulate(
     Fluid has it, or "weighted" by their rows; a function of trainer and step is then called for all trainers.
     Raises DiagnosticError.
     """
+    if options:
+        known = [name for taken in (simulate, Cluster) for name in signature(taken).parameters]
+        require_arguments("simulate", options, [name for name in dict.fromkeys(known) if name not in _NOT_NAMED])
     if not isinstance(result, Mapping) and not hasattr(result, "roles"):
         raise wrong_type("simulate", "what a compile gives, or programs by role name", result, "Compiled")
     if steps is not None:

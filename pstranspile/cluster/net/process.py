@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
+from pstranspile.cluster.machines.feeding import Shares
 from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent, sentence
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
 from pstranspile.cluster.machines.rings import RingListener
@@ -76,24 +77,41 @@ def play(
     if is_server(cluster, role):
         play_server(cluster, role, terms, place, report, lambda server: save(write_server, server))
         return
-    steps_told = _Steps(report, None if are_needed(cluster) else place.parts_of(report), on_step)
+    parts = None if are_needed(cluster) else place.parts_of(report)
+    steps_told = _Steps(report, cluster.shares, parts, on_step)
     play_trainer(cluster, role, terms, place, steps, report, lambda trainer: save(write_trainer, trainer), steps_told)
 
 
 class _Steps(TrainerListener):
     """Reports the steps of a trainer, and writes the parts of checkpoints after them, if there are any."""
 
-    def __init__(self, report: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None):
-        self._report, self._parts, self._on_step = report, parts, on_step
+    def __init__(
+        self,
+        report: StatusPipe,
+        shares: Shares | None,
+        parts: Parts | None,
+        on_step: Callable[[Trainer], object] | None,
+    ):
+        self._report, self._shares, self._parts, self._on_step = report, shares, parts, on_step
+        self._rows: int | None = None
+        """The rows of the last share that was reported."""
 
     def step_done(self, trainer: Trainer, step: int) -> None:
         """The trainer has done a step."""
         if self._on_step is not None:
             self._on_step(trainer)
         values = {name: shown(value) for name, value in trainer.results[-1].values.items()}
-        self._report(step=step + 1, values=values)
+        self._report(step=step + 1, values=values, **self._changed_rows(trainer, step))
         if self._parts is not None:
             self._parts.done(trainer, step + 1)
+
+    def _changed_rows(self, trainer: Trainer, step: int) -> dict[str, int]:
+        """The rows of the trainer's share of the batch, if they are not as many as in the step before."""
+        rows = None if self._shares is None else self._shares.take_rows(trainer.index, step)
+        if rows is None or rows == self._rows:
+            return {}
+        self._rows = rows
+        return {"rows": rows}
 
 
 # Writing down what the machines of a process do, so that a simulation can do the same.

@@ -155,7 +155,7 @@ class Host:
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)
             if isinstance(cluster.source, Data):
-                cluster.source.tell_of_bad(lambda row: self._report(left_out=row))
+                cluster.source.tell_of_rows(lambda row: self._report(left_out=row), lambda row: self._report(nan=row))
             place = Place(
                 part.addresses,
                 patience=part.patience,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError
 
-from pstranspile.cluster.data.source import Data
+from pstranspile.cluster.data.source import Data, NotANumber
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
@@ -269,6 +269,8 @@ class Session:
             self._take_part(role, fields["saved"])
         if "left_out" in fields and isinstance(self.feeds, Data):
             self.feeds.left_out(LeftOut(*fields["left_out"]))
+        if "nan" in fields and isinstance(self.feeds, Data):
+            self.feeds.holds_nan(NotANumber(*fields["nan"]))
         for listener in self._listeners:
             listener.reported(role, fields)
 

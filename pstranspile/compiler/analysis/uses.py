@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.expect import expect_program
+from pstranspile.ir.expect import expect_program, suggesting
 from pstranspile.ir.model import Block, Op, Program, Slots
 
 
@@ -129,6 +129,7 @@ else:
     OpGraph = Any
 
 
+@suggesting
 def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     """The graph of these ops of block 0 (indices ascending), sub-blocks included in the op that owns them.
 

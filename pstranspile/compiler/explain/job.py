@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.compiler.explain.answers import Place, ops_of
+from pstranspile.ir.diagnostics import alike
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
 from pstranspile.ir.text.printer import op_text
@@ -245,7 +245,7 @@ _PLACE = re.compile(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>[0-9]{1,
 
 
 def _near(name: str, known: list[str], otherwise: str) -> str:
-    near = get_close_matches(name, known, 3)
+    near = alike(name, known)
     if near:
         return f"did you mean {' or '.join(near)}?"
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
@@ -254,7 +254,7 @@ def _near(name: str, known: list[str], otherwise: str) -> str:
 
 def near_variables(name: str, known: list[str]) -> str:
     """What to say of a variable that no machine has."""
-    near = get_close_matches(name, known, 3, 0.5)
+    near = alike(name, known, 0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"there are {len(known)} variables, none with a name like it"

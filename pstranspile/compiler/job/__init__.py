@@ -23,6 +23,7 @@ from pstranspile.compiler.job.modes import (
     settings_of,
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, warning, wrong_codes
+from pstranspile.ir.expect import suggesting
 from pstranspile.ir.table_rules import parse_table
 
 __all__ = ["Job", "JobError", "job_warnings"]
@@ -59,10 +60,14 @@ def parse_endpoint(text: str) -> str:
         raise ValueError(f"{trimmed!r} is a URL; write host:port{instead}")
     if not trimmed:
         raise ValueError("an endpoint is empty; write host:port")
+    if not colon and _HOST.fullmatch(trimmed):
+        raise ValueError(f"{trimmed!r} lacks its port: write host:port; did you mean {trimmed}:{FIRST_PORT}?")
     if not colon or not host or not port:
         raise ValueError(f"{trimmed!r} is not of the form host:port")
     if host.startswith("[") and host.endswith("]"):
         host = f"[{_ipv6(host[1:-1], trimmed)}]"
+    elif ":" in host and (joined := _joined(trimmed)):
+        raise ValueError(f"{trimmed!r}: endpoints are separated by commas; write {joined}")
     elif ":" in host:
         raise ValueError(f"{trimmed!r}: an IPv6 address stands in brackets, as in [::1]:{FIRST_PORT}")
     elif not _HOST.fullmatch(host):
@@ -72,6 +77,13 @@ def parse_endpoint(text: str) -> str:
     if not 1 <= int(port[:9]) <= LAST_PORT or len(port) > 9:
         raise ValueError(f"{trimmed!r}: the port {port} is outside 1..{LAST_PORT}")
     return f"{host}:{int(port)}"
+
+
+def _joined(text: str) -> str:
+    """Endpoints that stand between other signs than commas, as they are written; "" for what is no list of some."""
+    parts = [part for part in re.split(r"[;|\s]+", text) if part]
+    names = all(re.fullmatch(r"[^:]+:[0-9]+", part) for part in parts)
+    return ",".join(parts) if len(parts) > 1 and names else ""
 
 
 def _ipv6(address: str, whole: str) -> str:
@@ -151,6 +163,8 @@ def endpoints_of(key: str, value: object, findings: list[Diagnostic]) -> tuple[s
         except ValueError as problem:
             alone = key != "trainer_endpoints" and len(texts) == 1 and ":" not in text and text.strip()
             sentence = f"{shown(text.strip())} is neither a number nor of the form host:port" if alone else problem
+            if alone and _HOST.fullmatch(text.strip()) and not re.match("[-+.0-9]", text.strip()):
+                sentence = f"{sentence}; did you mean {text.strip()}:{FIRST_PORT}?"
             findings.append(error("job-endpoint", f"{key}: {sentence}", focus=key))
     for endpoint in dict.fromkeys(duplicates(parsed)):
         message = f"{key}: {endpoint} stands there twice; every machine needs an address of its own"
@@ -201,6 +215,7 @@ class JobError(DiagnosticError):
     """The job can't be used. The `focus` of each finding is the key it is about."""
 
 
+@suggesting
 @dataclass(frozen=True, init=False)
 class Job:
     """A cluster and the choices of its distribution. Frozen, checked, every value filled in.

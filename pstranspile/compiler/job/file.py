@@ -14,7 +14,8 @@ from typing import Any, cast
 from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
-from pstranspile.ir.expect import path_of
+from pstranspile.ir.expect import path_of, suggesting
+from pstranspile.ir.file_kinds import beginning, kind_of
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
@@ -23,6 +24,7 @@ MAX_BYTES = 16 << 20
 """Larger files are refused: no job is that long."""
 
 
+@suggesting
 def load_job(
     path: str | Path | None, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
 ) -> Job:
@@ -108,7 +110,8 @@ def _read(path: Path) -> str:
         message = f"can't read the job file: {problem.strerror or problem}"
         raise JobError([error("job-file", message, where)]) from None
     except UnicodeDecodeError as problem:
-        message = f"not a text file: byte {problem.start} is not UTF-8"
+        kind = kind_of(beginning(str(path)), str(path))
+        message = f"not a job file: {kind}" if kind else f"not a text file: byte {problem.start} is not UTF-8"
         raise JobError([error("job-file", message, where)]) from None
 
 
@@ -116,6 +119,11 @@ def _parse(file: str, text: str) -> dict[str, object]:
     is_json = file.endswith(".json") or (not file.endswith(".toml") and text.lstrip()[:1] in ("{", "["))
     try:
         value = _parse_json(file, text) if is_json else _parse_toml(file, text)
+    except JobError:
+        kind = kind_of(text.encode("utf-8", errors="replace"), file)
+        if kind is None or kind.is_job:
+            raise
+        raise JobError([error("job-file", f"not a job file: {kind}", Location(file))]) from None
     except RecursionError:
         raise JobError([error("job-file", "nested too deeply to be a job", Location(file))]) from None
     if not isinstance(value, dict):

@@ -31,7 +31,7 @@ from pstranspile.compiler.plan.plan import (
 )
 from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
-from pstranspile.ir.expect import expect
+from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
@@ -317,6 +317,7 @@ class Piece(NamedTuple):
     prefetched: bool = False
 
 
+@suggesting
 def make_plan(
     facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
 ) -> tuple[Plan, list[Diagnostic]]:

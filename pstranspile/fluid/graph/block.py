@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid.graph.desc import BlockDesc
@@ -12,6 +11,7 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import dtype_of, kind_of
 from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.layers.draft import BlockDraft
+from pstranspile.ir.diagnostics import did_you_mean, nearest
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
@@ -126,9 +126,7 @@ class Block:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"var takes the name of a variable, a str, not a value of type {type(name).__name__}")
         if name not in self.draft.vars:
-            near = get_close_matches(name, self.draft.vars, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"block {self.idx} has no variable {name}{hint}")
+            raise ValueError(f"block {self.idx} has no variable {name}{did_you_mean(name, self.draft.vars)}")
         return self.view(name)
 
     def _find_var_recursive(self, name: str) -> Variable | None:
@@ -375,8 +373,8 @@ class Block:
         role, role_vars = rest.pop("op_role", None), rest.pop("op_role_var", None)
         schema = schema_of(type)
         if schema is None:
-            near = get_close_matches(type, registered(), 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            near = nearest(type, registered())
+            hint = f" Did you mean {near}?" if near else ""
             raise ValueError(f'Operator "{type}" has not been registered.{hint}')
         rest = {name: value for name, value in rest.items() if name in schema.attrs or name in GENERIC}
         with (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.layers.adapt import bound, signature_of
 from pstranspile.fluid.missing import why_not
+from pstranspile.ir.diagnostics import nearest
 
 
 def not_there(name: str, known: Iterable[str]) -> AttributeError:
@@ -17,8 +17,8 @@ def not_there(name: str, known: Iterable[str]) -> AttributeError:
     why = why_not(name)
     if why:
         return AttributeError(f"{name} is not part of pstranspile.fluid: {why}")
-    near = get_close_matches(name.rpartition(".")[2], [key for key in known if not key.startswith("_")], 1, 0.5)
-    hint = f"; the nearest name that is there: {near[0]}" if near else ""
+    near = nearest(name.rpartition(".")[2], [key for key in known if not key.startswith("_")], 0.5)
+    hint = f"; the nearest name that is there: {near}" if near else ""
     return AttributeError(f"{name} is not part of pstranspile.fluid{hint}")
 
 

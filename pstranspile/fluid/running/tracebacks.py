@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import linecache
+import re
+import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
 from typing import TypeVar
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, render
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, did_you_mean, nearest, render
 from pstranspile.ir.model import Location
 
 _PACKAGE = str(Path(__file__).parents[2])
@@ -67,6 +69,8 @@ def traceback_of(problem: BaseException) -> str:
     it refuses what the script asks for, or where the system does (OSError). Another exception that this package does
     not raise itself keeps all: it may be a fault here.
     """
+    if isinstance(problem, ImportError):
+        _suggest(problem)
     shown = TracebackException.from_exception(problem)
     for each in _chain(shown):
         frames = list(each.stack)
@@ -75,6 +79,22 @@ def traceback_of(problem: BaseException) -> str:
         refused = raised or issubclass(each.exc_type, OSError)
         each.stack = StackSummary.from_list(_without_ours(frames[first:]) if refused else frames[first:])
     return "".join(shown.format())
+
+
+_NOT_IMPORTED = re.compile(r"cannot import name '([^']+)' from '([^']+)'")
+
+
+def _suggest(problem: ImportError) -> None:
+    """Adds the nearest name to the message of an import that has failed, where it is one of Paddle that is misspelt."""
+    given = _NOT_IMPORTED.match(problem.msg)
+    held = sys.modules.get(given[2]) if given else None
+    if given and held is not None and given[2].startswith("pstranspile."):
+        known = [name for name in (*dir(held), *(["fluid"] if given[2].endswith(".paddle") else ())) if name[0] != "_"]
+        problem.msg += did_you_mean(given[1], known)
+    elif isinstance(problem, ModuleNotFoundError) and problem.name and "did you mean" not in problem.msg:
+        top, _, rest = problem.name.partition(".")
+        near = nearest(top, ["paddle"], 0.8)
+        problem.msg += f"; did you mean {near}{'.' if rest else ''}{rest}?" if near and top != near else ""
 
 
 def _without_ours(frames: Iterable[FrameSummary]) -> Iterator[FrameSummary]:

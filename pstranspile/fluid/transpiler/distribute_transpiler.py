@@ -26,7 +26,7 @@ from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.running.watching import tell_transpiled
 from pstranspile.fluid.transpiler.collective import check_rank
-from pstranspile.ir.diagnostics import error
+from pstranspile.ir.diagnostics import did_you_mean, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole
@@ -67,11 +67,11 @@ class DistributeTranspilerConfig:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self.__dataclass_fields__:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self.__dataclass_fields__, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"DistributeTranspilerConfig has no {name!r}{hint}", name=name, obj=self)
+            raise AttributeError(
+                f"DistributeTranspilerConfig has no {name!r}{did_you_mean(name, self.__dataclass_fields__)}",
+                name=name,
+                obj=self,
+            )
         if name in _EXCLUSIVE:
             if value is None:
                 raise ValueError(f"{name} is True or False, not None")

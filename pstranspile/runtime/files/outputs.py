@@ -383,16 +383,26 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         if target.exists() and not target.is_file():
             return
-        folder = next(above for above in target.resolve().parents if os.path.lexists(above))
-        if not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
-        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
-        try:  # rights don't say it all: some file systems take no files from anybody
-            TemporaryFile(dir=folder).close()
-        except OSError as problem:
-            raise OSError(problem.errno, problem.strerror, str(target)) from None
+        _require_place(target.resolve().parent, target)
         _require_kind(target, kind)
+
+
+def require_writable_folder(path: str | os.PathLike[str]) -> None:
+    """Raises DiagnosticError where a folder, which need not be there yet, could take no files."""
+    with _told(Path(path)):
+        require_local(path)
+        _require_place(Path(path).resolve(), Path(path))
+
+
+def _require_place(folder: Path, target: Path) -> None:
+    """Raises OSError about `target` where nothing can be written to a folder, or to where it would be made."""
+    place = next(above for above in (folder, *folder.parents) if os.path.lexists(above))
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "", str(place))
+    try:  # what says why: rights may forbid it, or the file system may take no files from anybody
+        TemporaryFile(dir=place).close()
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(target)) from None
 
 
 def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -79,8 +78,7 @@ def size_in_bytes(value: Value) -> int:
 
 def near(name: str, names: Iterable[str]) -> str:
     """`; did you mean x?` if one of the names is nearly `name`, otherwise ""."""
-    result = get_close_matches(name, list(names), 1)
-    return f"; did you mean {result[0]}?" if result else ""
+    return did_you_mean(name, names)
 
 
 def written_names(program: Program) -> frozenset[str]:

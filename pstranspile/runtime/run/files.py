@@ -18,7 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.diagnostics import (
+    MAX_FINDINGS,
+    Diagnostic,
+    DiagnosticError,
+    error,
+    first_findings,
+    raise_errors,
+    warning,
+)
+from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular, require_local
@@ -89,7 +98,25 @@ def read_arrays(
     except DAMAGE as problem:
         # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
         reason = "" if "pickle" in str(problem) else f": {problem}"
+        kind = kind_of(beginning(file), file)
+        if kind is not None and kind != ARRAYS:
+            raise _refuse(file, f"not an .npz file: {kind}") from None
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
+
+
+def nan_warnings(arrays: ArrayFile) -> list[Diagnostic]:
+    """A warning for each array of a feed that holds NaN, with the first step and row, counted from 1."""
+    result: list[Diagnostic] = []
+    for name, array in arrays.items():
+        if array.dtype.kind != "f" or not array.size or not np.isnan(array.min()):
+            continue
+        rows = array.ndim > 2 and "|" not in name and f"{name}@LENS" not in arrays
+        wrong = np.isnan(array).reshape(*array.shape[: 2 if rows else 1], -1).any(axis=-1)
+        places = np.argwhere(wrong)
+        first = f"step {places[0][0] + 1}, row {places[0][1] + 1}" if rows else f"row {places[0][0] + 1}"
+        more = f" (and in {len(places) - 1:,} more)" if len(places) > 1 else ""
+        result.append(warning("data-nan", f"the array {name} is NaN in {first}{more}", Location(arrays.file)))
+    return result
 
 
 def _is_combined(path: str | os.PathLike[str]) -> bool:
@@ -182,6 +209,8 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
     """
     from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
+    if os.path.isfile(os.path.join(path, "plan.json")):
+        raise _refuse(os.fspath(path), f"it is a folder of compiled programs, without values; {INITIAL} are taken")
     if not os.path.isdir(path):
         if not _is_combined(path):
             return _parameters(read_arrays(path, lambda names: _initial_names(names, program)), program)
@@ -193,13 +222,22 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
         raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
     findings: list[Diagnostic] = []
     values: dict[str, Any] = {}
+    wrong = ""
     for file in sorted(files):
         try:
             values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
         except DiagnosticError as problem:
             findings += problem.diagnostics
-    raise_errors(findings)
+            kind = None if wrong or _is_combined(file) else kind_of(beginning(file), file)
+            wrong = f"{os.path.relpath(file, path)} is {kind.what}" if kind is not None else wrong
+    if wrong and not values:
+        raise _refuse(os.fspath(path), f"it is no folder of values: {wrong}; {INITIAL} are taken")
+    raise_errors(first_findings(findings))
     return values
+
+
+INITIAL = "an .npz file of arrays by name, what --save wrote, a checkpoint and a folder of Fluid's save_persistables"
+"""What may hold values to start from."""
 
 
 PROGRAM_FILES = ("__model__", "__model__.main_program")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import expect, expect_program, names_of
+from pstranspile.ir.expect import expect, expect_program, names_of, suggesting
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp, arguments_of, fail, slot_of
@@ -289,6 +289,7 @@ class _Known:
         self.prepared: dict[tuple[tuple[str, ...], tuple[str, ...]], Prepared | None] = {}
 
 
+@suggesting
 def run(
     program: Program,
     feed: Mapping[str, Any] | None = None,

@@ -19,7 +19,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.expect import expect, path_of
+from pstranspile.ir.expect import expect, path_of, suggesting
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, Var
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
@@ -253,6 +253,7 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
+@suggesting
 def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]]) -> None:
     """Writes a feed file (`.npz`) of what is fed in each step, by name: arrays or LoDTensors of any shapes.
 

@@ -29,7 +29,7 @@ from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status
-from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.report import quoting, report, verdict_first
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns
 from pstranspile.tools.cli.written import PENDING
 
@@ -59,7 +59,11 @@ def run(arguments: Sequence[str]) -> int:
     check_feed(parser, options, made=True)
     check_unreached(parser, options)
     require_named(parser, options, "feed", "init", "faults")
-    with PENDING.lacking(lambda: "the check has come to no verdict"), errors_as_json(options.json):
+    with (
+        PENDING.lacking(lambda: "the check has come to no verdict"),
+        errors_as_json(options.json),
+        verdict_first(),
+    ):
         return _check(options)
 
 

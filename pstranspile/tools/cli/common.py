@@ -15,6 +15,7 @@ from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
     Note,
+    did_you_mean,
     error,
     listed,
     nearest,
@@ -148,10 +149,26 @@ class Parser(argparse.ArgumentParser):
         """Ends the command with status 2 and a sentence; the options are listed by `--help` alone."""
         self.exit(2, f"{self.prog}: error: {message}\n`{self.prog} --help` explains the options\n")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Ends the command, by an error of argparse, for a value that is none of the choices."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), known) or f"; it takes {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"there is no {str(value)[:40]!r}{hint}")
+
     def _hint(self, given: str) -> str:
-        known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
-        near = next((option for option in known if option.startswith(given)), None) or nearest(given, known)
-        return f"; did you mean --{near}?" if near else ""
+        known = {option[2:]: option[2:] for option in self._option_string_actions if option.startswith("--")}
+        known |= {other: own for other, own in _OF_LAUNCHERS.items() if own in known and other not in known}
+        name = given.replace("_", "-")
+        near = next((option for option in known if option.startswith(name)), None) or nearest(name, known)
+        return f"; did you mean --{known[near]}?" if near else ""
+
+
+_OF_LAUNCHERS = {
+    **dict.fromkeys(("servers", "server-num", "pserver-num", "endpoints"), "pservers"),
+    **dict.fromkeys(("workers", "worker-num", "trainer-num", "nproc-per-node", "nranks"), "trainers"),
+}
+"""Options of launchers of Fluid and Paddle, and what is meant here."""
 
 
 _A_PATH = re.compile(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")

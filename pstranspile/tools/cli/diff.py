@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pstranspile
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import DiagnosticError, listed
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.tools.cli.findings import print_errors
-from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.report import report, verdict_first
 
 if TYPE_CHECKING:
     from pstranspile.compiler.diff import Difference
@@ -68,11 +68,20 @@ def run(arguments: Sequence[str]) -> int:
     if options.html and options.json:
         parser.error("--html and --json are two forms of one output")
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
+    missing = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and not os.path.lexists(path)]
+    if missing:
+        parser.error(f"there is no file or folder {listed(missing)}")
     if len(folders) == 1:
         parser.error(f"{folders[0]} is a folder; it is compared with another folder")
     companions = options.startup or options.meta
     if folders and companions:
         parser.error("--startup and --meta go with files; folders hold those of their machines")
+    with verdict_first():
+        return _compare(parser, options, companions)
+
+
+def _compare(parser: ArgumentParser, options: Namespace, companions: list[str]) -> int:
+    """Prints or writes the differences; gives the exit status."""
     from pstranspile.compiler.diff import diff, render, summary
 
     try:

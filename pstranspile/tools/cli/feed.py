@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import DiagnosticError, Note
-from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.tools.cli.common import count, number, whole
-from pstranspile.tools.cli.report import quoting
+from pstranspile.tools.cli.report import quoting, report
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.loader import LoaderRows
@@ -27,7 +27,7 @@ FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl", "multislot")
 
 _DEALT = re.compile("0:[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}:[1-9][0-9]{0,8})*")
 
-_OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "bad_rows")
+_OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "separator", "bad_rows")
 """Options that say how rows are fed."""
 
 
@@ -60,10 +60,24 @@ def add_feed(group: Any, *, made: bool = False) -> None:
     group.add_argument("--names", metavar="NAME,...", help="what columns are called, or slots, if files don't say it")
     group.add_argument("--format", choices=FORMATS, help="the format of the rows (default: what file names say)")
     group.add_argument(
+        "--separator",
+        type=separator,
+        metavar="SIGN",
+        help="the sign between the fields of CSV, such as ';' or tab (default: a comma; of .tsv a tab)",
+    )
+    group.add_argument(
         "--bad-rows",
         choices=("refuse", "skip"),
         help="what is done about rows that can't be fed: end the run (default), or leave them out and count them",
     )
+
+
+def separator(text: str) -> str:
+    """The type of `--separator`: a sign, or `tab`."""
+    sign = "\t" if text in ("tab", "\\t") else text
+    if not is_separator(sign):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no sign between fields, such as ';' or tab")
+    return sign
 
 
 def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, made: bool = False) -> None:
@@ -97,8 +111,10 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
 
 
 def read_feed(options: argparse.Namespace, source: Module | None = None) -> ArrayFile | Data | LoaderRows | None:
-    """What `--feed` names; None without it. The example of the `source` says how the inputs of a batch are called that
-    a function gives without names. Raises DiagnosticError.
+    """What `--feed` names; None without it. It is told where arrays hold NaN.
+
+    The example of the `source` says how the inputs of a batch are called that a function gives without names. Raises
+    DiagnosticError.
     """
     if not options.feed:
         return None
@@ -108,9 +124,13 @@ def read_feed(options: argparse.Namespace, source: Module | None = None) -> Arra
         example = list(source.example) if source is not None else []
         return LoaderRows(options.feed, options.names.split(",") if options.names else example, options.steps)
     if not is_rows(options):
-        from pstranspile.runtime.run.files import read_arrays
+        from pstranspile.cluster.net.status import STATUS
+        from pstranspile.runtime.run.files import nan_warnings, read_arrays
 
-        return read_arrays(options.feed)
+        arrays = read_arrays(options.feed)
+        if STATUS not in os.environ:  # the process that has started this one tells of them
+            report(nan_warnings(arrays))
+        return arrays
     from pstranspile.cluster.data.source import Data
 
     return Data(
@@ -121,6 +141,7 @@ def read_feed(options: argparse.Namespace, source: Module | None = None) -> Arra
         columns={text.partition("=")[0]: text.partition("=")[2].split(",") for text in options.columns},
         names=options.names.split(",") if options.names else (),
         format=options.format or "",
+        separator=options.separator or "",
         bad_rows=options.bad_rows or "refuse",
     )
 
@@ -172,7 +193,7 @@ def forwarded(options: argparse.Namespace) -> list[str]:
 
     given = options.feed
     result = ["--feed", given if is_address(given) else os.path.abspath(given)]
-    for name in ("batch", "epochs", "shuffle", "names", "format", "bad_rows"):
+    for name in ("batch", "epochs", "shuffle", "names", "format", "separator", "bad_rows"):
         if getattr(options, name) is not None:
             result += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     if getattr(options, "dealt", ""):

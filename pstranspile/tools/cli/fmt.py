@@ -32,14 +32,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _format(path: str, check: bool) -> int:
-    from pstranspile.ops.textual import format_text
-
     name = STDIN if path == "-" else path
     try:
         data = _read(path)
-        text = _decoded(data, name)
-        with quoting(SourceText(name, text)):
-            formatted = format_text(text, name)
+        formatted = _formatted(data, name)
         changed = formatted.encode("utf-8") != data
         if path != "-" and not check and changed:
             from pstranspile.runtime.files.outputs import write_output
@@ -56,6 +52,24 @@ def _format(path: str, check: bool) -> int:
     elif changed:
         print(path)
     return 1 if check and changed else 0
+
+
+def _formatted(data: bytes, name: str) -> str:
+    """The canonical text. Raises DiagnosticError or Reported, also for what is plainly no program."""
+    from pstranspile.frontends.loading import require_program
+    from pstranspile.ops.textual import format_text
+
+    try:
+        text = _decoded(data, name)
+    except DiagnosticError:
+        require_program(data, name)
+        raise
+    with quoting(SourceText(name, text)):
+        try:
+            return format_text(text, name)
+        except DiagnosticError:
+            require_program(data, name)
+            raise
 
 
 def _read(path: str) -> bytes:

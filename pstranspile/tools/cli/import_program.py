@@ -14,7 +14,7 @@ from pstranspile.tools.cli.common import add_companions, files_read, load_input,
 from pstranspile.tools.cli.written import telling
 
 if TYPE_CHECKING:
-    from pstranspile.ir.model import Module
+    from pstranspile.frontends.onnx.importing import Imported
 
 DESCRIPTION = """\
 Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel) or an ONNX model into text.
@@ -57,7 +57,8 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     """Writes the text, and the parameters of an ONNX model. Raises DiagnosticError or Reported."""
     from pstranspile.ops.textual import print_module
 
-    module = _from_onnx(parser, options)
+    imported = _from_onnx(parser, options)
+    module = imported.module if imported is not None else None
     if module is None:
         if options.params:
             parser.error("--params is about ONNX models, which hold their parameters; a ProgramDesc holds none")
@@ -65,12 +66,18 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
     command = shlex.join(["pstranspile", "verify", str(options.output)])
-    write_text(options.output, print_module(module), files_read(options), "ir", what, f"is it well formed?  {command}")
+    then = [f"is it well formed?  {command}"]
+    if imported is not None:
+        init = ["--init", options.params] if options.params else []
+        fetches = [part for name in imported.outputs for part in ("--fetch", name)]
+        command = shlex.join(["pstranspile", "run", str(options.output), *init, *fetches, "--feed", "FILE.npz"])
+        then.append(f"what does it compute?  {command}")
+    write_text(options.output, print_module(module), files_read(options), "ir", what, *then)
     return 0
 
 
-def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Module | None:
-    """The module of an ONNX model, whose parameters are written; None for any other input."""
+def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Imported | None:
+    """What an ONNX model is imported as, whose parameters are written; None for any other input."""
     from pstranspile.frontends.loading import is_onnx, read_bytes
 
     if options.input == "-":
@@ -91,4 +98,4 @@ def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         what = f"the model's {counted(len(imported.values), 'parameter')}, for --init of run and check"
         with telling(options.params, what):
             write_arrays(options.params, imported.values)
-    return imported.module
+    return imported

@@ -46,9 +46,10 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.tools.cli.written import MOST_NAMED, SAVED, telling
+from pstranspile.tools.cli.written import MOST_NAMED, saved, telling
 
 if TYPE_CHECKING:
+    from pstranspile.cluster.machines.feeding import ReportedShares
     from pstranspile.cluster.net.checkpoints import Checkpoints
     from pstranspile.cluster.net.job import JobFolder
     from pstranspile.cluster.net.supervisor import Member, Supervisor
@@ -93,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.parts import are_needed
-    from pstranspile.runtime.files.outputs import require_writable, work_folder
+    from pstranspile.runtime.files.outputs import require_writable, require_writable_folder, work_folder
     from pstranspile.runtime.large.table import rows_on_disk
 
     read = files_read(options)
@@ -107,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         if path := getattr(options, name):
             require_writable(path, read, kind)
     for folder in filter(None, (options.state, options.logs)):
-        require_writable(Path(folder, "of a machine"))
+        require_writable_folder(folder)
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
     with (
         telling_what_is_kept(options) as keeping,
@@ -137,7 +138,7 @@ def run(arguments: Sequence[str]) -> int:
         first = job.roles[cluster.trainers[0].name]
         source = None if compiled is None else compiled.source
         begun_on_machines(options.init, first, source, start=job.values(), resumed=bool(options.resume))
-        from pstranspile.cluster.machines.feeding import require_fed
+        from pstranspile.cluster.machines.feeding import ReportedShares, require_fed
         from pstranspile.runtime.run.step_feeds import RowSource
 
         feeds = read_feed(options, source)
@@ -159,9 +160,11 @@ def run(arguments: Sequence[str]) -> int:
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)
+        shares = ReportedShares()
         try:
-            return _launch(options, folder, job, work, steps, kept, cluster.source, keeping)
+            return _launch(options, folder, job, work, steps, kept, cluster.source, keeping, shares)
         finally:
+            report(shares.warnings())
             report(cluster.source.warnings() if cluster.source is not None else ())
 
 
@@ -268,8 +271,12 @@ def _launch(
     kept: Checkpoints | None,
     source: RowSource | None,
     keeping: Keeping,
+    shares: ReportedShares,
 ) -> int:
-    from pstranspile.cluster.data.source import Data
+    """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
+    Raises DiagnosticError.
+    """
+    from pstranspile.cluster.data.source import Data, NotANumber
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
     from pstranspile.runtime.run.step_feeds import LeftOut
@@ -290,10 +297,13 @@ def _launch(
 
     def on_report(member: Member, fields: dict[str, Any]) -> None:
         view.update(member, fields)
+        shares.take(member.role, fields)
         if kept is not None and "saved" in fields:
             kept.part_saved(seed, member.role, fields["saved"])
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
+        if "nan" in fields and isinstance(source, Data):
+            source.holds_nan(NotANumber(*fields["nan"]))
         if "saved_file" in fields:
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
         if "unsaved" in fields:
@@ -429,8 +439,9 @@ def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str
     from pstranspile.cluster.net.outcome import gather
     from pstranspile.runtime.run.files import write_arrays
 
-    with telling(options.save, SAVED):
-        write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
+    made = gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays()
+    with telling(options.save, saved(made)):
+        write_arrays(options.save, made)
 
 
 def _show(

@@ -24,9 +24,10 @@ from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.progress import Keeping
 from pstranspile.tools.cli.report import report, use_colour
-from pstranspile.tools.cli.written import SAVED, telling
+from pstranspile.tools.cli.written import saved, telling
 
 if TYPE_CHECKING:
+    from pstranspile.cluster.machines.feeding import ReportedShares
     from pstranspile.cluster.ray.session import Session
     from pstranspile.compiler.compile import Compiled
     from pstranspile.runtime.run.files import ArrayFile
@@ -115,7 +116,9 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
     )
     require_ray()
     _have_ray_print_plainly()
-    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
+    from pstranspile.cluster.machines.feeding import ReportedShares
+
+    view, machines, shares, at_end = _view(options), dict[str, _Machine](), ReportedShares(), ExitStack()
     from pstranspile.cluster.ray import launch
 
     try:
@@ -149,17 +152,19 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             tls=options.tls or "",
             table_folder=options.table_folder,
             environment=_environment(options),
-            prepare=lambda session: _watch(session, view, machines),
+            prepare=lambda session: _watch(session, view, machines, shares),
         )
     finally:
         at_end.close()
         view.end()
+        report(shares.warnings())
         report(feeds.warnings() if isinstance(feeds, Data) else ())
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 
-        with telling(options.save, SAVED):
-            write_arrays(options.save, done.arrays())
+        made = done.arrays()
+        with telling(options.save, saved(made)):
+            write_arrays(options.save, made)
     return 0
 
 
@@ -215,9 +220,9 @@ def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: s
 
 
 def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
-    from pstranspile.tools.cli.turns import loss_names
+    from pstranspile.tools.cli.turns import usual_fetches
 
-    return options.fetch or list(loss_names(job.trainer(0).main))
+    return options.fetch or list(usual_fetches(job.trainer(0).main))
 
 
 def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | RowSource | None) -> None:
@@ -248,8 +253,8 @@ def _view(options: argparse.Namespace) -> View | LiveView:
     return LiveView({}, options.steps or 1)
 
 
-def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine]) -> None:
-    """Shows the reports of the machines of a session."""
+def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine], shares: ReportedShares) -> None:
+    """Shows the reports of the machines of a session, and notes the trainers' shares of batches."""
     from pstranspile.cluster.ray.session import SessionListener
 
     class Shown(SessionListener):
@@ -268,6 +273,7 @@ def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine
             """A machine reports something."""
             machines[role].reported.update(fields)
             view.update(machines[role], fields)
+            shares.take(role, fields)
             view.look()
 
     session.listen(Shown())

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from pstranspile.compiler.pipeline import NAMES
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
 from pstranspile.ir.model import Module
 
 SourcePass = Callable[[Module], Module]
@@ -43,7 +43,8 @@ def load_pass(name: str) -> SourcePass:
             message = f"{name} is a pass of the compiler itself, which always runs"
         else:
             known = ", ".join(offered()) or "none is installed"
-            message = f"no installed package offers the pass {name!r} (offered: {known})"
+            hint = did_you_mean(name, offered())
+            message = f"no installed package offers the pass {name!r} (offered: {known}){hint}"
         raise DiagnosticError([error("pass-unknown", message)])
     try:
         function = point.load()

@@ -70,6 +70,31 @@ def use_colour() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
+_below_verdict: list[list[str]] = []
+"""What is printed below each verdict that is to come, the next one last."""
+
+
+@contextmanager
+def verdict_first() -> Generator[None]:
+    """Warnings that are reported inside are printed on stderr when the block ends, so that the verdict it prints on
+    stdout stands above them; or as soon as an error is.
+    """
+    _below_verdict.append([])
+    try:
+        yield
+    finally:
+        _print_waiting()
+        _below_verdict.pop()
+
+
+def _print_waiting() -> None:
+    for texts in _below_verdict:
+        if texts:
+            sys.stdout.flush()
+            print("\n".join(texts), file=sys.stderr)
+            texts.clear()
+
+
 def report(
     diagnostics: Iterable[Diagnostic], sources: Iterable[SourceText | None] = (), *, every: bool = False
 ) -> None:
@@ -79,8 +104,14 @@ def report(
     """
     findings = tuple(diagnostics)
     findings = findings if every else tuple(folded(findings))
-    if findings:
-        print(render(findings, texts_of(findings, sources), colour=use_colour()), file=sys.stderr)
+    if not findings:
+        return
+    text = render(findings, texts_of(findings, sources), colour=use_colour())
+    if _below_verdict and all(finding.severity is Severity.WARNING for finding in findings):
+        _below_verdict[-1].append(text)
+        return
+    _print_waiting()
+    print(text, file=sys.stderr)
 
 
 def texts_of(findings: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> dict[str, str]:

@@ -38,7 +38,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
-from pstranspile.tools.cli.written import SAVED, telling
+from pstranspile.tools.cli.written import saved, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job
@@ -173,7 +173,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a variable to show and save (`PROGRAM/VAR`: of one program); may be repeated (default: the losses, else "
-        "what fetch ops name)",
+        "what fetch ops name, else what no op takes)",
     )
     group.add_argument(
         "--seed", type=whole, metavar="N", help="the seed of random numbers, in place of the program's own"
@@ -324,8 +324,9 @@ def _save(
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 
-        with telling(options.save, SAVED):
-            write_arrays(options.save, arrays())
+        made = arrays()
+        with telling(options.save, saved(made)):
+            write_arrays(options.save, made)
     if options.plot:
         from pstranspile.runtime.files.outputs import write_output
         from pstranspile.runtime.run.watchers import plot_bytes

@@ -31,7 +31,7 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
-from pstranspile.tools.cli.written import PENDING, SAVED, telling
+from pstranspile.tools.cli.written import PENDING, saved, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -388,7 +388,7 @@ def _play(
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
     if isinstance(cluster.source, Data):
-        cluster.source.tell_of_bad(lambda row: report(left_out=row))
+        cluster.source.tell_of_rows(lambda row: report(left_out=row), lambda row: report(nan=row))
     if report.has_reader:
         PENDING.be_quiet()
     try:
@@ -403,8 +403,9 @@ def _play(
         return 1
     if options.save:
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
-        with telling(options.save, SAVED):
-            write_arrays(options.save, trainer_arrays(trainer))
+        made = trainer_arrays(trainer)
+        with telling(options.save, saved(made)):
+            write_arrays(options.save, made)
     return 0
 
 
@@ -451,12 +452,12 @@ def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generat
 
 
 def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
-    """What is fetched of every step: what was asked for, else the loss. Raises DiagnosticError."""
-    from pstranspile.tools.cli.turns import loss_names, require_fetches
+    """What is fetched of every step: what was asked for, else the `usual_fetches`. Raises DiagnosticError."""
+    from pstranspile.tools.cli.turns import require_fetches, usual_fetches
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
     require_fetches(first.main, given)
-    return list(given) or list(loss_names(first.main))
+    return list(given) or list(usual_fetches(first.main))
 
 
 def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:

@@ -18,8 +18,18 @@ ENDINGS = (
 )
 """How files end that commands read and write. A new folder does not end so: somebody meant a file."""
 
-SAVED = "the fetched values and the final parameters"
-"""What `--save` writes."""
+
+def saved(names: Iterable[str]) -> str:
+    """What `--save` has written, which holds arrays of these names."""
+    kinds = {name.startswith("param/") for name in names}
+    if kinds == {True, False}:
+        return "the fetched values and the final parameters"
+    if True in kinds:
+        return "the final parameters; nothing was fetched, --fetch VAR names what to show and save"
+    if False in kinds:
+        return "the fetched values; the program has no parameters"
+    return "nothing: the program has no parameters, and nothing was fetched, --fetch VAR names what to show and save"
+
 
 MOST_NAMED = 4
 """How many files of a folder are named, before the others are counted."""

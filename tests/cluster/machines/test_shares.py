@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
+from pstranspile.cluster.machines.feeding import ReportedShares
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Momentum, minimize
@@ -149,3 +150,50 @@ def test_rows_of_sequences_are_counted_where_the_loss_has_a_number_for_each():
     feeds = [{"words": ragged, "tags": ragged}]
     assert check(module, job(2), feeds=feeds, steps=1, shares="weighted").holds
     assert "different numbers of rows: 1, 6" in check(module, job(2), feeds=feeds, steps=1).shares
+
+
+@pytest.mark.parametrize("form", ["arrays", "rows"])
+def test_launch_tells_of_uneven_shares_as_run_does(form: str, tmp_path: Path, monkeypatch: Any, capsys: Any):
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(ps.dumps(model("dense")))
+    feeds = batches(model("dense"), (4, 5, 3, 5, 4))
+    ps.save_feeds("data.npz", feeds)
+    if form == "rows":
+        lines = [",".join(map(repr, range(len(feeds[0]["x"][0]) + 1))) for _ in range(11)]
+        Path("data.csv").write_text("\n".join(lines))
+        names = ",".join([f"f{i}" for i in range(len(feeds[0]["x"][0]))] + ["y"])
+        feed = ["--feed", "data.csv", "--batch", "4", "--names", names, "--columns", "x=f*"]
+    else:
+        feed = ["--feed", "data.npz"]
+    command = ["net.ir", "--pservers", "1", "--trainers", "2", *feed]
+    told: list[str] = []
+    for verb in ("run", "launch"):
+        assert main([verb, *command]) == 0
+        told += [line for line in capsys.readouterr().err.splitlines() if "feed-shares" in line]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert ("in step 2 (and in 2 more)" if form == "arrays" else "in step 3 the") in told[0]
+
+
+def test_reported_shares_of_trainers_that_leave_and_come_back():
+    def told(*reports: tuple[int, int, int | None]) -> list[str]:
+        shares = ReportedShares()
+        for trainer, step, rows in reports:
+            shares.take(f"trainer_{trainer}", {"step": step} | ({} if rows is None else {"rows": rows}))
+        shares.take("pserver_0", {"step": 9})
+        return [finding.message.partition(" the trainers'")[0] for finding in shares.warnings()]
+
+    def counts(*reports: tuple[int, int, int | None]) -> str:
+        shares = ReportedShares()
+        for trainer, step, rows in reports:
+            shares.take(f"trainer_{trainer}", {"step": step} | ({} if rows is None else {"rows": rows}))
+        return shares.warnings()[0].message.partition("rows: ")[2].partition(";")[0]
+
+    assert told() == []
+    assert told((0, 1, 4), (0, 2, None), (1, 1, 4), (1, 2, None)) == []
+    assert told((0, 1, 4), (0, 2, None), (1, 1, 4)) == []  # one has left
+    assert told((0, 1, 4), (1, 1, 3), (0, 2, None), (1, 2, None)) == ["in step 1 (and in 1 more)"]
+    assert told((0, 1, 4), (0, 2, 3), (0, 3, 4), (1, 1, 4), (1, 2, None), (1, 3, None)) == ["in step 2"]
+    assert told((0, 1, 4), (0, 2, 3), (0, 2, 4), (1, 1, 4), (1, 2, None)) == []  # a step that is done again
+    assert counts((0, 1, 4), (1, 1, 3), (2, 1, 3), (0, 2, 5)) == "4, 3, 3"
+    assert counts((0, 1, 4), (1, 1, 4), (2, 1, 4), (0, 2, 5), (1, 2, None)) == "5, 4, left"

@@ -120,3 +120,11 @@ def test_a_pipe_in_a_folder_is_not_waited_for(verb: str, name: str, tmp_path: Pa
     status = main([verb, folder, *([folder] if verb == "diff" else [])])
     told = capsys.readouterr().err
     assert (status != 0 and "pipe or a device" in told) == name.endswith("ir")
+
+
+def test_an_input_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for arguments in (["out", "missing"], ["missing", "out"], ["missing", "-"]):
+        assert main(["diff", *arguments]) == 2
+        assert "error: there is no file or folder missing\n" in capsys.readouterr().err

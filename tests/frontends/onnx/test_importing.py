@@ -142,3 +142,17 @@ def test_old_operators_are_refused():
         "onnx-model",
         "the model has version 9; versions 13 to 23 of ONNX's own operators are read",
     )
+
+
+def test_an_imported_model_shows_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", str(MODELS / "dense.onnx"), "-o", "net.ir", "--params", "net.npz"]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "what does it compute?  pstranspile run net.ir --init net.npz --fetch y --feed FILE.npz"
+    np.savez("FILE.npz", x=FEEDS["dense"][None])
+    shown: list[str] = []
+    for command in (last.split()[5:], ["run", "net.ir", "--init", "net.npz", "--feed", "FILE.npz"]):
+        assert main(command) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert shown[0].startswith("step 1/1  y f32[4, ")

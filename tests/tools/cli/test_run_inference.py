@@ -68,3 +68,68 @@ def test_what_the_model_was_trained_with_is_left_out_of_its_feed(
     assert main(["run", "saved.ir", "--feed", "feed.npz", "--init", "init.npz"]) == 1
     told = capsys.readouterr()
     assert "error[" in told.err
+
+
+IMPORTED = """ir 1
+program @main {
+  block ^0 {
+    param %w : f32[3, 2]
+    temp %x : f32[-1, 3] feed
+    temp %h : f32[-1, 2]
+    temp %flat : f32[-1]
+    temp %shape : f32[0, -1, 2]
+    temp %z : f32[1]
+    state %kept : f32[1]
+    mul(X=%x, Y=%w) -> Out=%h
+    reshape2(X=%h) -> Out=%flat, XShape=%shape {shape=[-1]}
+    mean(X=%h) -> Out=%z
+    mean(X=%h) -> Out=%kept
+  }
+}
+"""
+
+
+def test_results_are_shown_where_there_is_no_loss_and_no_fetch_op(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """What no op takes, without what gradients alone need, and what stays."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(IMPORTED, encoding="utf-8")
+    np.savez("feed.npz", x=np.ones((1, 2, 3), "float32"))
+    np.savez("init.npz", w=np.array([[1, 0], [0, 1], [1, 1]], "float32"))
+    assert main(["run", "net.ir", "--feed", "feed.npz", "--init", "init.npz", "--save", "out.npz"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "step 1/1  flat f32[4]: 2 2 2 2  z 2\n",
+        "out.npz: the fetched values and the final parameters\n",
+    )
+    with np.load("out.npz") as saved:
+        assert {*saved.files} == {"step/flat", "step/z", "param/w"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "fetch", "told"),
+    [
+        ("param", [], "the final parameters; nothing was fetched, --fetch VAR names what to show and save"),
+        ("param", ["--fetch", "w"], "the fetched values and the final parameters"),
+        ("state", ["--fetch", "w"], "the fetched values; the program has no parameters"),
+        (
+            "state",
+            [],
+            "nothing: the program has no parameters, and nothing was fetched, --fetch VAR names what to show and save",
+        ),
+    ],
+)
+def test_what_is_saved_is_what_is_told(
+    declared: str,
+    fetch: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    filled = "fill_constant -> Out=%w {shape=[1]}"
+    Path("net.ir").write_text(f"ir 1\nprogram @main {{\n  block ^0 {{\n{declared} %w : f32[1]\n{filled}\n  }}\n}}\n")
+    assert main(["run", "net.ir", "--save", "out.npz", *fetch]) == 0
+    assert capsys.readouterr().err == f"out.npz: {told}\n"

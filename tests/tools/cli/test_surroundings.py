@@ -1,6 +1,8 @@
 """Streams that are closed or in another encoding, odd names of files, permissions of what is replaced."""
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -214,3 +216,27 @@ def test_a_terminal_that_is_closed_ends_a_command_as_others_do(handler, status):
     code += "import pstranspile.tools.cli as cli; from pstranspile.__main__ import main; "
     code += "cli.main = lambda **_: [os.kill(os.getpid(), n) for n in (signal.SIGHUP, signal.SIGTERM)]; main()"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == status
+
+
+def test_a_read_only_mount_is_told_as_such(tmp_path: Path):
+    """The reason is the system's own, whatever writes there: rights are not at fault."""
+    mount = "mount -t tmpfs -o ro tmpfs held"
+    (tmp_path / "held").mkdir()
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-m", "sh", "-c", mount], cwd=tmp_path).returncode:
+        pytest.skip("this user can't mount")
+    program, job = str(ROOT / "examples" / "linear_regression.ir"), ["--pservers", "1"]
+    commands = [
+        (["compile", program, *job, "-o", "held/out"], "held/out: error[output-unwritable]: can't be written"),
+        (["run", program, "--save", "held/x.npz"], "held/x.npz: error[output-unwritable]: can't be written"),
+        (["run", program, "--checkpoint", "held"], "held: error[checkpoint-target]: can't be written"),
+        (["launch", program, *job, "--checkpoint", "held"], "held: error[checkpoint-target]: can't be written"),
+        (["launch", program, *job, "--logs", "held/logs"], "held/logs: error[output-unwritable]: can't be written"),
+        (["launch", program, *job, "--state", "held"], "held: error[output-unwritable]: can't be written"),
+        (["run", program, "--table-folder", "held"], "held: error[table-folder]: can't hold rows of large tables"),
+        (["report", program, *job, "-o", "held/x.html"], "held/x.html: error[output-unwritable]: can't be written"),
+    ]
+    lines = "\n".join(shlex.join([sys.executable, "-m", "pstranspile", *command]) for command, _ in commands)
+    told = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"{mount}\n{lines}"], cwd=tmp_path, capture_output=True, text=True
+    ).stderr
+    assert told.splitlines() == [f"{begins}: Read-only file system" for _, begins in commands]

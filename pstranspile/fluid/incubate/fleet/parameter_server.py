@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid import io
@@ -27,6 +26,7 @@ from pstranspile.fluid.transpiler.distribute_transpiler import (
     DistributeTranspilerConfig,
     ServerRuntimeConfig,
 )
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Program as FrozenProgram
 
 
@@ -83,8 +83,7 @@ def _set(target: Any, config: Any, kind: type[Any]) -> Any:
     given: Mapping[Any, Any] = config  # pyright: ignore[reportUnknownVariableType]
     for name, value in given.items():
         if not hasattr(target, str(name)):
-            near = get_close_matches(str(name), dir(target), 1)
-            raise ValueError(f"{kind.__name__} has no {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+            raise ValueError(f"{kind.__name__} has no {name!r}{did_you_mean(str(name), dir(target))}")
         setattr(target, str(name), value)
     return target
 

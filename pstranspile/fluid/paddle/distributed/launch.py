@@ -11,15 +11,37 @@ from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.paddle.distributed.launch_ps import run_cluster
-from pstranspile.fluid.paddle.distributed.processes import Wanted, meeting, number_of_processes, run_script
+from pstranspile.fluid.paddle.distributed.processes import (
+    LauncherParser,
+    Wanted,
+    meeting,
+    number_of_processes,
+    run_script,
+)
+
+_ALL_TOGETHER = "processes that fail end all others, and nothing is started again"
+_ON_THIS_HOST = "hosts are named with --ips, each with a launcher of its own"
+_WITHOUT_EFFECT = {
+    **dict.fromkeys(("master", "rank", "sort_ip"), _ON_THIS_HOST),
+    "legacy": "there is one launcher",
+    "log_overwrite": "logs of an earlier launch are moved to a folder",
+    "enable_gpu_log": "all is computed on the CPU",
+    **dict.fromkeys(("gloo_port", "with_gloo"), "the trainers of a launch always meet"),
+    **dict.fromkeys(("max_restart", "elastic_level", "elastic_timeout"), _ALL_TOGETHER),
+    "auto_parallel_config": "it is about dynamic graphs and what divides them by itself",
+    "auto_tuner_json": "nothing is tuned",
+}
+"""Options of Paddle 2.6 that are accepted, and why they have no effect."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The options, under Fluid's names; `--nproc_per_node` says how many trainers, where Fluid counts GPUs."""
-    made = argparse.ArgumentParser(prog="launch", description="Starts the trainers of a script.")
+    made = LauncherParser(prog="launch", description="Starts the trainers of a script.")
     made.add_argument("--cluster_node_ips", default="127.0.0.1", help="all hosts, each with as many trainers")
-    made.add_argument("--node_ip", default="127.0.0.1", help="this host")
-    made.add_argument("--started_port", type=int, default=6170, help="the port of the first trainer of a host")
+    made.add_argument("--node_ip", "--host", default="127.0.0.1", help="this host")
+    made.add_argument(
+        "--started_port", "--start_port", type=int, default=6170, help="the port of the first trainer of a host"
+    )
     made.add_argument("--selected_gpus", default="", help="as many trainers as are named here")
     made.add_argument(
         "--nproc_per_node", type=number_of_processes, default=None, help="how many trainers each host has"
@@ -27,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--log_dir", default=None, help="where logs go")
     made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
     made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
-    made.add_argument("--gpus", "--devices", default="", help="as --selected_gpus")
+    made.add_argument("--gpus", "--devices", "--npus", "--xpus", default="", help="as --selected_gpus")
     made.add_argument("--ips", default="", help="as --cluster_node_ips")
     made.add_argument("--http_port", type=int, default=0, help="accepted, as in 2.x")
     made.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
@@ -50,6 +72,8 @@ def parser() -> argparse.ArgumentParser:
         "--run_mode", choices=("collective", "ps"), default=None, help="with servers (ps) or without: they say so too"
     )
     made.add_argument("--nnodes", default="1", help="1: each host has a launcher of its own, see --ips")
+    for name, why in _WITHOUT_EFFECT.items():
+        made.add_argument(f"--{name}", default="", help=f"accepted, as in 2.6; it has no effect: {why}")
     made.add_argument("training_script", help="the script")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
     return made
@@ -59,6 +83,9 @@ def launch(arguments: Sequence[str] | None = None) -> int:
     """Starts this host's trainers and waits for them; gives the exit status of the first that fails, or 0."""
     options = parser().parse_args(arguments)
     script = [options.training_script, *options.training_script_args]
+    for name, why in _WITHOUT_EFFECT.items():
+        if getattr(options, name):
+            print(f"launch: --{name} {getattr(options, name)} has no effect: {why}", file=sys.stderr)
     if options.heter_workers or options.heter_worker_num:
         parser().error("all trainers are alike: leave out --heter_workers and --heter_worker_num")
     if 0 in (options.nproc_per_node, options.worker_num):

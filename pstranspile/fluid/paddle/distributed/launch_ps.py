@@ -7,12 +7,18 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.paddle.distributed.processes import Wanted, meeting, number_of_processes, run_script
+from pstranspile.fluid.paddle.distributed.processes import (
+    LauncherParser,
+    Wanted,
+    meeting,
+    number_of_processes,
+    run_script,
+)
 
 
 def parser() -> argparse.ArgumentParser:
     """The options, under Fluid's names."""
-    made = argparse.ArgumentParser(prog="launch_ps", description="Starts servers and trainers of a script.")
+    made = LauncherParser(prog="launch_ps", description="Starts servers and trainers of a script.")
     made.add_argument("--cluster_node_ips", default="127.0.0.1", help="hosts; only this one is started")
     made.add_argument("--node_ip", default="127.0.0.1", help="this host")
     made.add_argument("--start_port", type=int, default=6170, help="the port of the first server")

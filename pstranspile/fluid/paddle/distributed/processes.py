@@ -13,18 +13,18 @@ import sys
 import time
 import traceback
 import warnings
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
 
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.communicator import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import counted, did_you_mean
 
 GRACE = 10.0
 """Seconds that processes have to end after SIGTERM."""
@@ -435,6 +435,17 @@ def problem_of(script: str) -> str:
     except (SyntaxError, ValueError) as problem:
         return "".join(traceback.format_exception_only(problem)).strip().replace("\n", "\n  ")
     return ""
+
+
+class LauncherParser(ArgumentParser):
+    """A parser of a launcher's options, which suggests a similar one in place of one that there is not."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the launcher with status 2 and a sentence; the options are listed by `--help` alone."""
+        given = re.match("unrecognized arguments: (--?[^ =]+)", message)
+        if given:
+            message = f"there is no option {given[1]}{did_you_mean(given[1], self._option_string_actions)}"
+        self.exit(2, f"{self.prog}: error: {message}\n`--help` explains the options\n")
 
 
 def number_of_processes(text: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,6 +19,7 @@ from pstranspile.fluid.incubate.fleet import parameter_server as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
 from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
@@ -238,8 +238,9 @@ def checked_tables(given: Any) -> dict[str, dict[str, Any]]:
 def _check(table: str, name: str, value: Any) -> None:
     short = name.removeprefix(f"{_PREFIX}.{table}.")
     if short not in _TABLE_SETTINGS_WITHOUT_EFFECT and short not in _FIXED:
-        near = get_close_matches(short, [*_TABLE_SETTINGS_WITHOUT_EFFECT, *_FIXED], 1)
-        raise ValueError(f"sparse_table_configs has no {short!r}{f'; did you mean {near[0]}?' if near else ''}")
+        raise ValueError(
+            f"sparse_table_configs has no {short!r}{did_you_mean(short, [*_TABLE_SETTINGS_WITHOUT_EFFECT, *_FIXED])}"
+        )
     full = f"sparse_table_configs[{table!r}][{short!r}]"
     if short in _TABLE_SETTINGS_WITHOUT_EFFECT:
         warn_unused(full, value, _TABLE_SETTINGS_WITHOUT_EFFECT[short])
@@ -504,9 +505,9 @@ class DistributedStrategy:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in vars(self):
-            near = get_close_matches(name, vars(self), 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"DistributedStrategy has no {name!r}{hint}", name=name, obj=self)
+            raise AttributeError(
+                f"DistributedStrategy has no {name!r}{did_you_mean(name, vars(self))}", name=name, obj=self
+            )
         before = vars(self)[name]
         if isinstance(before, bool | int | float):
             full = f"DistributedStrategy.{name}"
@@ -543,8 +544,7 @@ class DistributedStrategy:
         given = _settings(f"{name}_configs", given)
         for key in given:
             if name in _KEYS and key not in _KEYS[name]:
-                near = get_close_matches(str(key), _KEYS[name], 1)
-                raise ValueError(f"{name}_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
+                raise ValueError(f"{name}_configs has no {key!r}{did_you_mean(str(key), _KEYS[name])}")
         held, made = vars(self)[f"{name}_configs"], dict[str, Any]()
         if name == "a_sync" and given.get("k_steps") == -1 < held["k_steps"]:
             raise ValueError("a_sync_configs['k_steps'] is 0, or for geo-SGD more, once a_sync has been set; not -1")
