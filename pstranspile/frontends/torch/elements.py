@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.onnx.read_tensors import common, expand, fill, of_one_shape, sizes_of
+from pstranspile.frontends.onnx.read_tensors import common, expand, fill, of_one_shape, reshape, sizes_of
+from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -35,6 +36,8 @@ _UNARY = {
     "sign": "sign",
     "softsign": "softsign",
     "log_sigmoid": "logsigmoid",
+    "log1p": "log1p",
+    "round": "round",
     "logical_not": "logical_not",
 }
 """ATen's functions of one value, and the ops that compute them."""
@@ -59,9 +62,9 @@ def _neg(node: Any, tracing: Tracing, out: str) -> None:
 @aten("bitwise_not")
 def _not(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
-    if tracing.dtype(x) is not DType.BOOL:
-        raise Refused("it turns the bits of whole numbers round")
-    tracing.op("logical_not", {"X": x}, {"Out": out})
+    op_type = "logical_not" if tracing.dtype(x) is DType.BOOL else "bitwise_not"
+    tracing.op(op_type, {"X": x}, {"Out": out})
+    tracing.draft.stop_gradient.add(out)
 
 
 @aten("silu")
@@ -70,9 +73,23 @@ def _silu(node: Any, tracing: Tracing, out: str) -> None:
     tracing.op("elementwise_mul", {"X": x, "Y": tracing.made("sigmoid", out, X=x)}, {"Out": out})
 
 
-@aten("log1p")
-def _log1p(node: Any, tracing: Tracing, out: str) -> None:
-    tracing.op("log", {"X": tracing.scaled(tracing.value(node.args[0]), 1.0, 1.0)}, {"Out": out})
+@aten("log2", "log10")
+def _log_of_base(node: Any, tracing: Tracing, out: str) -> None:
+    base = 2.0 if node.target.__name__.startswith("log2") else 10.0
+    tracing.scale(tracing.made("log", out, X=tracing.value(node.args[0])), out, 1 / math.log(base))
+
+
+@aten("tan", "sinh", "cosh")
+def _of_two(node: Any, tracing: Tracing, out: str) -> None:
+    """tan = sin / cos; sinh and cosh are half of exp(x) - exp(-x), and of their sum."""
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    if kind == "tan":
+        parts = {"X": tracing.made("sin", out, X=x), "Y": tracing.made("cos", out, X=x)}
+        tracing.op("elementwise_div", parts, {"Out": out})
+        return
+    up, down = tracing.made("exp", out, X=x), tracing.made("exp", out, X=tracing.scaled(x, -1.0))
+    both = tracing.made("elementwise_sub" if kind == "sinh" else "elementwise_add", out, X=up, Y=down)
+    tracing.scale(both, out, 0.5)
 
 
 @aten("expm1")
@@ -88,21 +105,22 @@ def _gelu(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("leaky_relu")
 def _leaky_relu(node: Any, tracing: Tracing, out: str) -> None:
-    x, slope = tracing.value(node.args[0]), float(argument(node, 1, "negative_slope", 0.01))
-    above = tracing.made("relu", out, X=x)
-    below = tracing.made("relu", out, X=tracing.scaled(x, -1.0))
-    tracing.op("elementwise_sub", {"X": above, "Y": tracing.scaled(below, slope)}, {"Out": out})
+    slope = float(argument(node, 1, "negative_slope", 0.01))
+    tracing.op("leaky_relu", {"X": tracing.value(node.args[0])}, {"Out": out}, alpha=slope)
 
 
-@aten("elu", "selu")
+@aten("elu", "selu", "celu")
 def _elu(node: Any, tracing: Tracing, out: str) -> None:
-    """scale * (max(x, 0) + alpha * (exp(min(x, 0)) - 1))."""
-    x = tracing.value(node.args[0])
+    """scale * (max(x, 0) + alpha * (exp(input_scale * min(x, 0)) - 1))."""
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     alpha, scale = float(argument(node, 1, "alpha", 1.0)), float(argument(node, 2, "scale", 1.0))
-    if node.target.__name__.startswith("selu"):
+    inner = float(argument(node, 3, "input_scale", 1.0))
+    if kind == "selu":
         alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    elif kind == "celu":
+        inner = 1.0 / alpha
     above = tracing.made("relu", out, X=x)
-    below = tracing.scaled(tracing.made("relu", out, X=tracing.scaled(x, -1.0)), -1.0)
+    below = tracing.scaled(tracing.made("relu", out, X=tracing.scaled(x, -1.0)), -inner)
     powers = tracing.scaled(tracing.made("exp", out, X=below), alpha, -alpha)
     both = tracing.made("elementwise_add", out, X=above, Y=powers)
     tracing.scale(both, out, scale)
@@ -114,14 +132,14 @@ def _softplus(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
     beta, threshold = float(argument(node, 1, "beta", 1)), float(argument(node, 2, "threshold", 20))
     given = tracing.scaled(x, beta) if beta != 1 else x
-    soft = _soft(given, out, tracing)
+    soft = soft_plus(given, out, tracing)
     soft = tracing.scaled(soft, 1 / beta) if beta != 1 else soft
     bound = tracing.constant_of(threshold, tracing.dtype(x), out)
     above = compared("greater_than", given, bound, tracing)
     tracing.op("where", {"Condition": above, "X": x, "Y": soft}, {"Out": out})
 
 
-def _soft(x: str, of: str, tracing: Tracing) -> str:
+def soft_plus(x: str, of: str, tracing: Tracing) -> str:
     """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
     down = tracing.made("exp", of, X=tracing.scaled(tracing.made("abs", of, X=x), -1.0))
     rest = tracing.made("log", of, X=tracing.scaled(down, 1.0, 1.0))
@@ -131,7 +149,7 @@ def _soft(x: str, of: str, tracing: Tracing) -> str:
 @aten("mish")
 def _mish(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
-    inner = tracing.made("tanh", out, X=_soft(x, out, tracing))
+    inner = tracing.made("tanh", out, X=soft_plus(x, out, tracing))
     tracing.op("elementwise_mul", {"X": x, "Y": inner}, {"Out": out})
 
 
@@ -150,9 +168,8 @@ def _clamp(node: Any, tracing: Tracing, out: str) -> None:
     tensors = [hasattr(bound, "name") for bound in (low, high)]
     if not any(tensors) and tracing.dtype(x) in FLOATS:
         bounds = {"min": -math.inf if low is None else float(low), "max": math.inf if high is None else float(high)}
-        if tracing.dtype(x) is not DType.FP64:
-            tracing.op("clip", {"X": x}, {"Out": out}, **bounds)
-            return
+        tracing.op("clip", {"X": x}, {"Out": out}, **bounds)
+        return
     wanted = [(bound, op) for bound, op in ((low, "elementwise_max"), (high, "elementwise_min")) if bound is not None]
     for at, (bound, op_type) in enumerate(wanted, 1):
         y = tracing.value(bound) if hasattr(bound, "name") else tracing.constant_of(bound, tracing.dtype(x), out)
@@ -179,8 +196,6 @@ def _hard(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("prelu", "_prelu_kernel")
 def _prelu(node: Any, tracing: Tracing, out: str) -> None:
-    from pstranspile.frontends.onnx.read_tensors import reshape
-
     x, slopes = (tracing.value(arg) for arg in node.args)
     above = tracing.made("relu", out, X=x)
     below = tracing.made("relu", out, X=tracing.scaled(x, -1.0))
@@ -220,7 +235,7 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
     rounding = node.kwargs.get("rounding_mode")
     if rounding is not None and rounding != "floor":
         raise Refused(f"it rounds a quotient by {rounding}")
-    if _by_number(kind, left, right, alpha, result, tracing, out) and rounding is None:
+    if rounding is None and _by_number(kind, left, right, alpha, result, tracing, out):
         return
     x, y = (_operand(arg, result, tracing, out) for arg in (left, right))
     if alpha != 1:
@@ -263,7 +278,7 @@ def _by_number(kind: str, left: Any, right: Any, alpha: Any, result: DType, trac
     elif kind == "mul":
         factor, bias = number, 0.0
     else:
-        if tracing.dtype(x) is DType.FP64 or number == 0.0:
+        if number == 0.0:
             return False
         factor, bias = 1.0 / number, 0.0
     tracing.scale(x, out, factor, bias)
@@ -369,20 +384,32 @@ def _common_type(left: Any, right: Any, tracing: Tracing) -> DType:
     if any(kind in FLOATS for kind in kinds):
         return DType.FP32
     order = (DType.BOOL, DType.UINT8, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
-    return max(tensors or kinds, key=order.index) if not all(k is DType.BOOL for k in tensors) else max(kinds, key=order.index)
+    return (
+        max(tensors or kinds, key=order.index)
+        if not all(k is DType.BOOL for k in tensors)
+        else max(kinds, key=order.index)
+    )
 
 
-_LOGICAL = {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor"}
-_BITWISE = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "__and__": "logical_and", "__or__": "logical_or"}
+_LOGICAL = {
+    "logical_and": "and",
+    "logical_or": "or",
+    "logical_xor": "xor",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "__and__": "and",
+    "__or__": "or",
+    "__xor__": "xor",
+}
 
 
-@aten(*_LOGICAL, *_BITWISE)
+@aten(*_LOGICAL)
 def _logical(node: Any, tracing: Tracing, out: str) -> None:
-    kind = node.target.__name__.split(".")[0]
-    x, y = (_operand(arg, DType.BOOL, tracing, out) for arg in node.args)
-    if kind in _BITWISE and dtype_of(node.meta["val"].dtype) is not DType.BOOL:
-        raise Refused("it combines the bits of whole numbers")
-    compare({**_LOGICAL, **_BITWISE}[kind], x, y, out, tracing)
+    kind, result = node.target.__name__.split(".")[0], dtype_of(node.meta["val"].dtype)
+    bits = not kind.startswith("logical") and result is not DType.BOOL
+    x, y = (_operand(arg, result if bits else DType.BOOL, tracing, out) for arg in node.args)
+    compare(f"{'bitwise' if bits else 'logical'}_{_LOGICAL[kind]}", x, y, out, tracing)
 
 
 @aten("isnan", "isinf", "isfinite")
@@ -444,7 +471,13 @@ def reduced(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tra
     tracing.op(op_type, {"X": x}, {"Out": out}, keep_dim=keep, reduce_all=whole, dim=list(axes))
 
 
-_REDUCED = {"sum": "reduce_sum", "mean": "reduce_mean", "amax": "reduce_max", "amin": "reduce_min", "prod": "reduce_prod"}
+_REDUCED = {
+    "sum": "reduce_sum",
+    "mean": "reduce_mean",
+    "amax": "reduce_max",
+    "amin": "reduce_min",
+    "prod": "reduce_prod",
+}
 
 
 @aten(*_REDUCED)
@@ -506,17 +539,16 @@ def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) 
     return narrow, places
 
 
-
-
 @aten("argmax", "argmin")
 def _arg_extreme(node: Any, tracing: Tracing, out: str) -> None:
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
-    axis = argument(node, 1, "dim")
-    if axis is None:
-        raise Refused("it counts the place of an element over all dims; give it a dim")
-    rank = len(tracing.dims(x))
+    axis, rank, keep = argument(node, 1, "dim"), len(tracing.dims(x)), bool(argument(node, 2, "keepdim", False))
     op_type = "arg_max" if kind == "argmax" else "arg_min"
-    tracing.op(op_type, {"X": x}, {"Out": out}, axis=axis % rank, keepdims=bool(argument(node, 2, "keepdim", False)))
+    if axis is None:  # the place among all elements
+        reshape(x, flat := tracing.temp(x), [-1], tracing)
+        x, axis, rank, keep = flat, 0, 1, True
+        tracing.scalars.add(out)
+    tracing.op(op_type, {"X": x}, {"Out": out}, axis=axis % rank, keepdims=keep or rank == 1)
     tracing.draft.stop_gradient.add(out)
 
 
@@ -568,7 +600,7 @@ def _variance(node: Any, tracing: Tracing, out: str) -> None:
     both, spread = name.endswith("_mean"), name.startswith("std")
     made = tracing.temp(out) if both else out
     reduced("reduce_mean", apart, plain := tracing.temp(out), listed, keep, tracing)
-    plain = _corrected(plain, x, listed, float(correction), out, tracing)
+    plain = corrected(plain, x, listed, float(correction), out, tracing)
     if spread:
         tracing.op("sqrt", {"X": plain}, {"Out": made})
     else:
@@ -579,7 +611,7 @@ def _variance(node: Any, tracing: Tracing, out: str) -> None:
         tracing.parts[node.name] = [made, mean]
 
 
-def _corrected(value: str, x: str, axes: Sequence[int], correction: float, of: str, tracing: Tracing) -> str:
+def corrected(value: str, x: str, axes: Sequence[int], correction: float, of: str, tracing: Tracing) -> str:
     """A mean of squares times n / (n - correction)."""
     if not correction:
         return value
@@ -594,8 +626,6 @@ def _corrected(value: str, x: str, axes: Sequence[int], correction: float, of: s
 
 def count_of(x: str, axes: Sequence[int], tracing: Tracing) -> int | str:
     """How many elements a value has along axes: a number, or the variable (i32) of one that a run knows."""
-    from pstranspile.frontends.onnx.reading import is_code
-
     size = 1
     for axis in axes:
         size = tracing.integer("Mul", size, tracing.size(x, axis))
@@ -630,7 +660,19 @@ def _cumsum(node: Any, tracing: Tracing, out: str) -> None:
 # Constants.
 
 
-@aten("full", "zeros", "ones", "scalar_tensor", "empty", "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
+@aten(
+    "full",
+    "zeros",
+    "ones",
+    "scalar_tensor",
+    "empty",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+)
 def _full(node: Any, tracing: Tracing, out: str) -> None:
     import numpy as np
 
@@ -664,7 +706,10 @@ def _arange(node: Any, tracing: Tracing, out: str) -> None:
         numbers = [0, *numbers]
     start, end, step = (*numbers, 1)[:3]
     kind = dtype_of(node.meta["val"].dtype)
-    bounds = [tracing.as_type(tracing.measured(tracing.number_of(n)), DType.INT64 if kind not in FLOATS else kind) for n in (start, end, step)]
+    bounds = [
+        tracing.as_type(tracing.measured(tracing.number_of(n)), DType.INT64 if kind not in FLOATS else kind)
+        for n in (start, end, step)
+    ]
     made = out if kind in (*FLOATS, DType.INT64) else tracing.temp(out)
     tracing.op("range", dict(zip(("Start", "End", "Step"), bounds, strict=True)), {"Out": made})
     tracing.draft.stop_gradient.add(made)
@@ -683,7 +728,14 @@ def _to(node: Any, tracing: Tracing, out: str) -> None:
             tracing.draft.stop_gradient.add(out)
 
 
-@aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "dropout_", "view_as", "positive")
+@aten("copy")
+def _copy(node: Any, tracing: Tracing, out: str) -> None:
+    """The second value, with the dims and the element type of the first."""
+    kind = dtype_of(node.meta["val"].dtype)
+    expand(_operand(node.args[1], kind, tracing, out), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "positive")
 def _same(node: Any, tracing: Tracing, out: str) -> None:
     tracing.alias(out, tracing.value(node.args[0]))
 

@@ -84,14 +84,18 @@ def _translated(kind: str, group: Mapping[str, Any], clip: Clip | None) -> Optim
         decoupled = decay if kind == "AdamW" or group.get("decoupled_weight_decay") else 0.0
         if decoupled:
             common.pop("regularizer", None)
-        return Adam(beta1=beta1, beta2=beta2, epsilon=float(group["eps"]), later=True, decoupled_decay=decoupled, **common)
+        return Adam(
+            beta1=beta1, beta2=beta2, epsilon=float(group["eps"]), later=True, decoupled_decay=decoupled, **common
+        )
     if kind == "SparseAdam":
         beta1, beta2 = map(float, group["betas"])
         return Adam(beta1=beta1, beta2=beta2, epsilon=float(group["eps"]), lazy_mode=True, powers_after=True, **common)
     if kind == "Adagrad":
         if group["lr_decay"]:
             return f"lr_decay={group['lr_decay']} is not translated; use a scheduler"
-        return Adagrad(epsilon=float(group["eps"]), initial_accumulator_value=float(group["initial_accumulator_value"]), **common)
+        return Adagrad(
+            epsilon=float(group["eps"]), initial_accumulator_value=float(group["initial_accumulator_value"]), **common
+        )
     if kind == "RMSprop":
         return RMSProp(
             rho=float(group["alpha"]),

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.onnx.read_tensors import FAR, counted, expand, reshape, sizes_of, swapped, transpose, with_x_shape
+from pstranspile.frontends.onnx.read_tensors import (
+    FAR,
+    counted,
+    expand,
+    of_one_shape,
+    reshape,
+    sizes_of,
+    swapped,
+    transpose,
+    with_x_shape,
+)
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import axes_of, reduced
+from pstranspile.frontends.torch.elements import axes_of, compare
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -272,7 +282,13 @@ def _roll(node: Any, tracing: Tracing, out: str) -> None:
     if not axes:
         raise Refused("it rolls the elements of all dims; give it dims")
     dims = axes_of(axes, len(tracing.dims(x)))
-    tracing.op("roll", {"X": x}, {"Out": out}, shifts=[int(s) for s in ([shifts] if isinstance(shifts, int) else shifts)], dims=dims)
+    tracing.op(
+        "roll",
+        {"X": x},
+        {"Out": out},
+        shifts=[int(s) for s in ([shifts] if isinstance(shifts, int) else shifts)],
+        dims=dims,
+    )
 
 
 @aten("pad", "constant_pad_nd")
@@ -281,14 +297,71 @@ def _pad(node: Any, tracing: Tracing, out: str) -> None:
     mode, number = "constant", argument(node, 2, "value", 0)
     if node.target.__name__.startswith("pad"):
         mode, number = argument(node, 2, "mode", "constant"), argument(node, 3, "value", 0)
+    if any(hasattr(count, "name") for count in pads):
+        raise Refused("it pads by numbers that a run makes")
     rank = len(tracing.dims(x))
-    if mode != "constant" or min(pads) < 0 or any(hasattr(n, "name") for n in pads):
-        raise Refused(f"it pads by {mode}, or by less than nothing")
-    sides = [0] * (2 * rank)
+    sides = [(0, 0)] * rank
     for at in range(len(pads) // 2):
-        axis = rank - 1 - at
-        sides[2 * axis], sides[2 * axis + 1] = pads[2 * at], pads[2 * at + 1]
-    tracing.op("pad", {"X": x}, {"Out": out}, paddings=sides, pad_value=float(number or 0))
+        sides[rank - 1 - at] = (pads[2 * at], pads[2 * at + 1])
+    for axis, (before, after) in enumerate(sides):
+        if min(before, after) < 0:  # less than nothing is cut off
+            size = tracing.size(x, axis)
+            end = tracing.integer("Add", size, min(after, 0))
+            cut(x, part := tracing.temp(x), axis, max(-before, 0), end, 1, tracing)
+            x, sides[axis] = part, (max(before, 0), max(after, 0))
+    if mode == "constant":
+        flat = [count for pair in sides for count in pair]
+        tracing.op("pad", {"X": x}, {"Out": out}, paddings=flat, pad_value=float(number or 0))
+    else:
+        _pad_image(x, out, mode, sides, tracing)
+
+
+def _pad_image(x: str, out: str, mode: str, sides: Sequence[tuple[int, int]], tracing: Tracing) -> None:
+    """`out` is `x` continued along its last one or two dims by what it has there."""
+    modes = {"reflect": "reflect", "replicate": "edge"}
+    if mode not in modes or len(sides) not in (3, 4) or any(pair != (0, 0) for pair in sides[:2]):
+        raise Refused(f"it pads by {mode} other than the last dims of images or rows of them")
+    attrs = {"mode": modes[mode], "paddings": [count for pair in [(0, 0), *sides][-2:] for count in pair]}
+    if len(sides) == 3:
+        with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
+        padded = tracing.made("pad2d", out, attrs, X=wide)
+        with_x_shape("squeeze2", padded, out, tracing, axes=[2])
+    else:
+        tracing.op("pad2d", {"X": x}, {"Out": out}, **attrs)
+
+
+@aten("diagonal")
+def _diagonal(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    rank = len(tracing.dims(x))
+    first, second = argument(node, 2, "dim1", 0) % rank, argument(node, 3, "dim2", 1) % rank
+    if argument(node, 1, "offset", 0) or rank != 2 or {first, second} != {0, 1}:
+        raise Refused("it takes a diagonal that is not the main one of a matrix")
+    length = tracing.shape_of(node.meta["val"], x)[0]
+    line = numbered(length, x, tracing)
+    cut(x, square := tracing.temp(x), 0, 0, length, 1, tracing)
+    with_x_shape("unsqueeze2", line, column := tracing.temp(x), tracing, axes=[1])
+    tracing.draft.stop_gradient.add(column)
+    picked = tracing.made("index_sample", out, X=square, Index=column)
+    with_x_shape("squeeze2", picked, out, tracing, axes=[1])
+
+
+@aten("eye")
+def _eye(node: Any, tracing: Tracing, out: str) -> None:
+    rows, columns = tracing.shape_of(node.meta["val"], out)
+    first, second = (numbered(count, out, tracing) for count in (rows, columns))
+    with_x_shape("unsqueeze2", first, wide := tracing.temp(out), tracing, axes=[1])
+    compare("equal", wide, second, same := tracing.temp(out), tracing)
+    tracing.cast(same, out, dtype_of(node.meta["val"].dtype))
+    tracing.draft.stop_gradient.update((wide, out))
+
+
+def numbered(count: int, of: str, tracing: Tracing) -> str:
+    """The whole numbers from 0 to a number or the code of one (i64)."""
+    bounds = [tracing.as_type(tracing.measured(number), DType.INT64) for number in (0, count, 1)]
+    line = tracing.made("range", of, Start=bounds[0], End=bounds[1], Step=bounds[2])
+    tracing.draft.stop_gradient.add(line)
+    return line
 
 
 @aten("triu", "tril")
@@ -338,7 +411,7 @@ def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
     if plain:
         return
     rest = [size for at, size in enumerate(sizes) if at != axis]
-    turned = bool(axis and chosen) or bool(axis and not chosen and False)
+    turned = bool(axis and chosen)
     wide = picked
     if len(chosen) != 1:
         wide = tracing.temp(out) if turned else out
@@ -351,41 +424,71 @@ def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
 
 @aten("index")
 def _index(node: Any, tracing: Tracing, out: str) -> None:
-    x, indices = tracing.value(node.args[0]), list(node.args[1])
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if any(dtype_of(index.meta["val"].dtype) is DType.BOOL for _, index in given):
-        _masked(node, x, given, tracing, out)
-        return
+    x = tracing.value(node.args[0])
+    given = _indices(node.args[1], x, tracing)
     if len(given) == 1:
-        axis, index = given[0]
-        taken(x, counted(tracing.value(index), tracing.size(x, axis), tracing), out, axis, tracing)
+        ((axis, index),) = given
+        taken(x, index, out, axis, tracing)
         return
-    axes = [axis for axis, _ in given]
+    axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
+    others = [axis for axis in range(rank) if axis not in axes]
     if axes != [*range(len(axes))]:
-        raise Refused("it takes elements by indices of dims that are not the first ones")
-    from pstranspile.frontends.onnx.read_tensors import of_one_shape
+        transpose(x, turned := tracing.temp(x), [*axes, *others], tracing)
+        x = turned
+    rows, width = _together([index for _, index in given], tracing)
+    together = axes == [*range(axes[0], axes[0] + len(axes))]
+    if not axes[0] or not together:
+        tracing.op("gather_nd", {"X": x, "Index": rows}, {"Out": out})
+        return
+    picked = tracing.made("gather_nd", out, X=x, Index=rows)
+    before, after = axes[0], len(others) - axes[0]
+    order = [*range(width, width + before), *range(width), *range(width + before, width + before + after)]
+    transpose(picked, out, order, tracing)
 
-    names = of_one_shape([tracing.as_type(tracing.value(index), DType.INT64) for _, index in given], tracing)
-    columns: list[str] = []
-    for name, (axis, _) in zip(names, given, strict=True):
-        name = counted(name, tracing.size(x, axis), tracing)
+
+def _indices(listed: Sequence[Any], x: str, tracing: Tracing) -> list[tuple[int, str]]:
+    """The dims that are indexed, each with whole numbers counted from the beginning; a mask gives those it has."""
+    result: list[tuple[int, str]] = []
+    axis = 0
+    for index in listed:
+        if index is None:
+            axis += 1
+            continue
+        name = tracing.value(index)
+        if tracing.dtype(name) is not DType.BOOL:
+            whole = tracing.as_type(name, DType.INT64)
+            result.append((axis, counted(whole, [tracing.size(x, axis)], tracing)))
+            axis += 1
+            continue
         rank = len(tracing.dims(name))
+        places = tracing.made("where_index", x, Condition=name)
+        tracing.draft.stop_gradient.add(places)
+        for at in range(rank):
+            cut(places, column := tracing.temp(x), 1, at, at + 1, 1, tracing)
+            with_x_shape("squeeze2", column, flat := tracing.temp(x), tracing, axes=[1])
+            tracing.draft.stop_gradient.update((column, flat))
+            result.append((axis + at, flat))
+        axis += rank
+    return result
+
+
+def _together(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
+    """Indices of several dims as positions in all of them [..., dims], and how many dims come before the last."""
+    names = of_one_shape(list(indices), tracing)
+    rank = len(tracing.dims(names[0]))
+    columns: list[str] = []
+    for name in names:
+        if not rank:
+            columns.append(name)
+            continue
         with_x_shape("unsqueeze2", name, column := tracing.temp(name), tracing, axes=[rank])
+        tracing.draft.stop_gradient.add(column)
         columns.append(column)
-    rows = tracing.temp(out)
-    tracing.op("concat", {"X": columns}, {"Out": rows}, axis=len(tracing.dims(columns[0])) - 1)
-    tracing.op("gather_nd", {"X": x, "Index": rows}, {"Out": out})
-
-
-def _masked(node: Any, x: str, given: list[tuple[int, Any]], tracing: Tracing, out: str) -> None:
-    """The rows of `x` where a mask of its first dims holds; how many there are a run knows."""
-    if len(given) != 1 or given[0][0] != 0:
-        raise Refused("it takes elements where a mask of other than the first dims holds")
-    mask = tracing.value(given[0][1])
-    places = tracing.temp(out)
-    tracing.op("where_index", {"Condition": mask}, {"Out": places})
-    tracing.draft.stop_gradient.add(places)
-    tracing.op("gather_nd", {"X": x, "Index": places}, {"Out": out})
+    if len(columns) == 1:
+        return columns[0], rank
+    rows = tracing.made("concat", names[0], {"axis": rank}, X=columns)
+    tracing.draft.stop_gradient.add(rows)
+    return rows, rank
 
 
 @aten("gather")
@@ -460,22 +563,86 @@ def _in_order(node: Any, tracing: Tracing, out: str) -> None:
         tracing.parts[node.name] = [*results]
 
 
-@aten("scatter_add", "index_add", "scatter", "index_put")
+@aten("index_add")
+def _index_add(node: Any, tracing: Tracing, out: str) -> None:
+    x, axis, index, source = node.args[:4]
+    name, rows, added = (tracing.value(arg) for arg in (x, index, source))
+    factor = float(node.kwargs.get("alpha", 1))
+    added = tracing.scaled(added, factor) if factor != 1 else added
+    axis %= len(tracing.dims(name))
+    name, added = swapped(name, 0, axis, tracing), swapped(added, 0, axis, tracing)
+    with_x_shape("unsqueeze2", rows, places := tracing.temp(rows), tracing, axes=[1])
+    tracing.draft.stop_gradient.add(places)
+    made = tracing.made("scatter_nd_add", out, X=name, Index=places, Updates=added)
+    tracing.alias(out, swapped(made, 0, axis, tracing))
+
+
+@aten("index_put")
+def _index_put(node: Any, tracing: Tracing, out: str) -> None:
+    x, value = tracing.value(node.args[0]), tracing.value(node.args[2])
+    value = tracing.as_type(value, tracing.dtype(x))
+    adds = bool(argument(node, 3, "accumulate", False))
+    written = [(axis, tracing.value(index)) for axis, index in enumerate(node.args[1]) if index is not None]
+    axis, mask = written[0]
+    if len(written) == 1 and tracing.dtype(mask) is DType.BOOL and _is_one(value, tracing) and not adds:
+        _put_where(x, mask, axis, value, out, tracing)
+        return
+    given = _indices(node.args[1], x, tracing)
+    axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
+    if axes != [*range(len(axes))]:
+        raise Refused("it writes elements by indices of dims that are not the first ones")
+    rows, width = _together([index for _, index in given], tracing)
+    if len(axes) == 1 and tracing.dims(rows)[-1:] != (1,):
+        with_x_shape("unsqueeze2", rows, wide := tracing.temp(rows), tracing, axes=[width])
+        rows = wide
+    wanted = [*sizes_of(rows, tracing)[:-1], *(tracing.size(x, axis) for axis in range(len(axes), rank))]
+    if sizes_of(value, tracing) != wanted:
+        expand(value, every := tracing.temp(value), wanted, tracing)
+        value = tracing.resolved(every)
+    put(x, rows, value, out, tracing, adds=adds)
+
+
+def _is_one(value: str, tracing: Tracing) -> bool:
+    return tracing.dims(value) in ((), (1,))
+
+
+def _put_where(x: str, mask: str, axis: int, value: str, out: str, tracing: Tracing) -> None:
+    """`out` is `x` with one number where a mask of the dims from `axis` on holds."""
+    missing = len(tracing.dims(x)) - axis - len(tracing.dims(mask))
+    if missing:
+        rank = len(tracing.dims(mask))
+        with_x_shape("unsqueeze2", mask, wide := tracing.temp(mask), tracing, axes=[*range(rank, rank + missing)])
+        tracing.draft.stop_gradient.add(wide)
+        mask = wide
+    condition, given, other = of_one_shape([mask, value, x], tracing)
+    tracing.op("where", {"Condition": condition, "X": given, "Y": other}, {"Out": out})
+
+
+def put(x: str, places: str, updates: str, out: str, tracing: Tracing, *, adds: bool) -> None:
+    """`out` is `x` with updates added at places, or in their stead: where several meet, their mean."""
+    if adds:
+        tracing.op("scatter_nd_add", {"X": x, "Index": places, "Updates": updates}, {"Out": out})
+        return
+    kind = tracing.dtype(x)
+    zeros = tracing.made("fill_zeros_like", out, X=x)
+    total = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=updates)
+    ones = tracing.made("fill_any_like", out, {"value": 1.0}, X=updates)
+    hits = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=ones)
+    above = tracing.made("greater_than", out, X=hits, Y=zeros)
+    least = tracing.made("elementwise_max", out, X=hits, Y=tracing.constant_of(1, kind, out))
+    tracing.draft.stop_gradient.update((zeros, ones, hits, above, least))
+    divided = "elementwise_div" if kind in FLOATS else "elementwise_floordiv"
+    mean = tracing.made(divided, out, X=total, Y=least)
+    tracing.op("where", {"Condition": above, "X": mean, "Y": x}, {"Out": out})
+
+
+@aten("scatter_add", "scatter")
 def _scatter(node: Any, tracing: Tracing, out: str) -> None:
     kind = node.target.__name__
-    if kind.startswith("index_add"):
-        x, axis, index, source = (node.args[0], node.args[1], node.args[2], node.args[3])
-        if axis % len(tracing.dims(tracing.value(x))) or node.kwargs.get("alpha", 1) != 1:
-            raise Refused("it adds along a dim that is not the first")
-        rows = tracing.value(index)
-        with_x_shape("unsqueeze2", rows, places := tracing.temp(rows), tracing, axes=[1])
-        tracing.op("scatter_nd_add", {"X": tracing.value(x), "Index": places, "Updates": tracing.value(source)}, {"Out": out})
-        return
-    if kind.startswith("index_put"):
-        raise Refused("it writes elements by index; make a new tensor with torch.where or scatter_add")
     x, axis, index, source = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2]), node.args[3]
-    rank = len(tracing.dims(x))
-    axis %= max(rank, 1)
+    if "reduce" in kind or node.kwargs.get("reduce"):
+        raise Refused("it combines what it writes otherwise than by a sum")
+    axis %= max(len(tracing.dims(x)), 1)
     wanted = sizes_of(index, tracing)
     if hasattr(source, "name"):
         updates = tracing.value(source)
@@ -484,21 +651,9 @@ def _scatter(node: Any, tracing: Tracing, out: str) -> None:
                 cut(updates, part := tracing.temp(updates), at, 0, other, 1, tracing)
                 updates = part
     else:
-        from pstranspile.frontends.onnx.read_tensors import fill
-        import numpy as np
-
-        name = tracing.temp(out)
-        fill(name, wanted, np.array([source], {DType.FP32: "float32", DType.FP64: "float64", DType.INT64: "int64"}[tracing.dtype(x)]), tracing)
-        updates = name
-    places = _places(index, axis, wanted, tracing)
-    if not kind.startswith("scatter_add"):
-        zeros = tracing.made("fill_zeros_like", out, X=x)
-        ones = tracing.made("fill_any_like", out, {"value": 1.0}, X=updates)
-        hits = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=ones)
-        above = tracing.made("greater_than", out, X=hits, Y=zeros)
-        x = tracing.made("where", out, Condition=above, X=zeros, Y=x)
-        tracing.draft.stop_gradient.update((zeros, ones, hits, above))
-    tracing.op("scatter_nd_add", {"X": x, "Index": places, "Updates": updates}, {"Out": out})
+        expand(tracing.constant_of(source, tracing.dtype(x), out), made := tracing.temp(out), wanted, tracing)
+        updates = tracing.resolved(made)
+    put(x, _places(index, axis, wanted, tracing), updates, out, tracing, adds=kind.startswith("scatter_add"))
 
 
 def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> str:
@@ -508,9 +663,7 @@ def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> st
         if at == axis:
             column = index
         else:
-            bounds = [tracing.as_type(tracing.measured(n), DType.INT64) for n in (0, size, 1)]
-            line = tracing.made("range", index, Start=bounds[0], End=bounds[1], Step=bounds[2])
-            tracing.draft.stop_gradient.add(line)
+            line = numbered(size, index, tracing)
             shape = [1] * len(sizes)
             shape[at] = -1
             reshape(line, wide := tracing.temp(index), shape, tracing)
@@ -524,6 +677,3 @@ def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> st
     tracing.op("concat", {"X": columns}, {"Out": rows}, axis=len(sizes))
     tracing.draft.stop_gradient.add(rows)
     return rows
-
-
-_ = (FLOATS, reduced)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.onnx.reading import Reading
-from pstranspile.frontends.onnx.reading import Dim
-from pstranspile.frontends.torch.capture import Captured
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Location, Origin, ParameterInfo, TensorType, Var
+from pstranspile.frontends.onnx.reading import Dim, Reading, number_made
+from pstranspile.frontends.torch.capture import Captured, user_line
+from pstranspile.ir.attributes import Double, float32
+from pstranspile.ir.model import Origin, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import Array
 
@@ -45,17 +43,18 @@ def dtype_of(kind: Any) -> DType:
     return _DTYPES[name]
 
 
-_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
-
-_LIBRARY = re.compile(r"(?:.*[/\\])?(?:torch|site-packages)[/\\]|<")
-"""How the names of files begin that are not the user's."""
-
-
-def user_line(stack: str | None) -> Location | None:
-    """The innermost line of the user's own files in a stack that torch keeps with a node."""
-    frames = [(made[1], int(made[2])) for line in (stack or "").splitlines() if (made := _FRAME.match(line))]
-    own = [frame for frame in frames if not _LIBRARY.match(frame[0])]
-    return Location(*(own or frames)[-1]) if frames else None
+_EXPRESSIONS = {
+    "Add": "Add",
+    "Mul": "Mul",
+    "Pow": "Pow",
+    "FloorDiv": "Div",
+    "CleanDiv": "Div",
+    "Mod": "Mod",
+    "PythonMod": "Mod",
+    "Max": "Max",
+    "Min": "Min",
+}
+"""The operations of expressions of sizes, by the names of sympy's and torch's classes."""
 
 
 class Tracing(Reading):
@@ -73,8 +72,8 @@ class Tracing(Reading):
         """The whole number of each node of one, or the code of it."""
         self._shapes: dict[str, tuple[Any, ...]] = {}
         self._dims: dict[str, int] = {}
+        self._constants: dict[tuple[DType, str], str] = {}
         self._taken: set[str] = {*captured.parameters.values(), *captured.buffers.values(), *captured.inputs.values()}
-        self.taken_types: dict[str, DType] = {}
 
     # Nodes
 
@@ -106,7 +105,7 @@ class Tracing(Reading):
 
     def keep(self, name: str, array: Array, value: Any, *, trained: bool, frozen: bool = False) -> None:
         """Declares a parameter or a buffer, which keeps its value from step to step."""
-        self._keep(name, array, trained=trained)
+        self.keep_array(name, array, trained=trained)
         if frozen:
             var = self.draft.blocks[0].vars[name]
             self.draft.declare(var._replace(parameter=ParameterInfo(trainable=False)), 0)
@@ -129,14 +128,18 @@ class Tracing(Reading):
         return self.code_of(dim.node.expr, value, axis)
 
     def code_of(self, expr: Any, value: str, axis: int) -> int:
-        """The code of a number that torch has as an expression of sizes."""
+        """The code of a number that torch has as an expression of sizes: that of a value along an axis.
+
+        Raises Refused for one that neither that value has, which is still to be made, nor others give.
+        """
         text = str(expr)
         if text not in self._dims:
-            if expr.is_Symbol:
-                self._dims[text] = self.sizes.code(Dim(self.name(value), axis))
-            else:
-                made = self._computed(expr)
-                self._dims[text] = self.sizes.code(Dim(self.name(value), axis)) if made is None else made
+            made = None if expr.is_Symbol else self._computed(expr)
+            if made is None:
+                if self.draft.find(self.resolved(value)) is None:
+                    raise Refused(f"it has a dim of {text} elements, which is not known before it runs")
+                made = self.sizes.code(Dim(self.name(value), axis))
+            self._dims[text] = made
         return self._dims[text]
 
     def _computed(self, expr: Any) -> int | None:
@@ -145,26 +148,26 @@ class Tracing(Reading):
             return int(expr)
         if expr.is_Symbol:
             return self._dims.get(str(expr))
-        kind = {"Add": "Add", "Mul": "Mul", "FloorDiv": "Div", "Max": "Max", "Min": "Min"}.get(type(expr).__name__)
+        kind = _EXPRESSIONS.get(type(expr).__name__)
         parts = [self._computed(part) for part in expr.args]
         if kind is None or None in parts:
             return None
-        first, *rest = parts
+        first, *rest = [part for part in parts if part is not None]
+        if kind == "Pow":
+            kind, rest = "Mul", [first] * (rest[0] - 1)
         for part in rest:
-            first = self.integer(kind, first or 0, part or 0)
+            first = self.integer(kind, first, part)
         return first
 
     def integer(self, kind: str, left: int, right: int) -> int:
         """What an operation such as `Mul` makes of two numbers or codes."""
-        from pstranspile.frontends.onnx.reading import _NUMBERS, is_code
-
-        if is_code(left) or is_code(right):
-            return self.sizes.combined(kind, left, right)
-        return _NUMBERS[kind](left, right)
+        return number_made(kind, left, right, self.sizes)
 
     def shape_of(self, value: Any, name: str) -> list[int]:
         """The dims of a tensor of the graph: numbers, and codes of those that are known at run time only."""
-        return [int(d) if not _is_symbol(d) else self.code_of(d.node.expr, name, at) for at, d in enumerate(value.shape)]
+        return [
+            int(d) if not _is_symbol(d) else self.code_of(d.node.expr, name, at) for at, d in enumerate(value.shape)
+        ]
 
     def number_of(self, arg: Any) -> int:
         """A whole number, or the code of one that is known at run time only."""
@@ -182,37 +185,42 @@ class Tracing(Reading):
         """The element type of a value."""
         return self.tensor(value).dtype
 
-    def made(self, op_type: str, of: str, attrs: Mapping[str, object] = EMPTY, **inputs: Any) -> str:
-        """The result `Out` of an op, as a value in between with a name like that of another one."""
-        return super().made(op_type, of, attrs, **inputs)
+    def op(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: object) -> None:
+        """An op from values to values, by name. Numbers that f32 can't hold stay what they are beside f64."""
+        if any(isinstance(attr, float) and float32(attr) != attr for attr in attrs.values()):
+            names = [name for held in inputs.values() for name in ([held] if isinstance(held, str) else held)]
+            if any(self.dtype(name) is DType.FP64 for name in names):
+                attrs = {name: Double(attr) if isinstance(attr, float) else attr for name, attr in attrs.items()}
+        super().op(op_type, inputs, outputs, **attrs)
 
     def temp(self, of: str) -> str:
         """A name for a value in between."""
         return self.draft.names.mint(f"{of}.part")
 
     def constant_of(self, number: float, kind: DType, of: str) -> str:
-        """A variable of one element with this number."""
-        name = self.temp(of)
-        self.known[name] = np.array(number, _NUMPY[kind])
-        return name
+        """A variable of one element with this number; `of` is what it is for."""
+        if kind not in _NUMPY:
+            raise Refused(f"it has a number of type {kind.name.lower()}, which constants of a program have not")
+        key = (kind, repr(number))
+        if key not in self._constants:
+            name = self._constants[key] = self.temp(of)
+            if kind is DType.INT64 and float32(float(number)) != number:
+                self.known[name] = np.array(number, _NUMPY[kind])
+            else:
+                value = Double(number) if kind is DType.FP64 else float(number)
+                self.op("fill_constant", {}, {"Out": name}, shape=[1], dtype=kind.value, value=value)
+                self.draft.stop_gradient.add(name)
+                self.scalars.add(name)
+        return self._constants[key]
 
     def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
-        """A value that is another one times a number, plus a number; exact in f64."""
+        """A value that is another one times a number, plus a number."""
         self.scale(value, out := self.temp(value), factor, bias)
         return out
 
     def scale(self, value: str, out: str, factor: float, bias: float = 0.0) -> None:
-        """`out` is a value times a number, plus a number. Numbers that f32 can't hold are variables for f64."""
-        kind = self.dtype(value)
-        if kind is not DType.FP64 or (_fits(factor) and _fits(bias)):
-            self.op("scale", {"X": value}, {"Out": out}, scale=factor, bias=bias)
-            return
-        if factor != 1.0:
-            target = self.temp(value) if bias else out
-            self.op("elementwise_mul", {"X": value, "Y": self.constant_of(factor, kind, value)}, {"Out": target})
-            value = target
-        if bias:
-            self.op("elementwise_add", {"X": value, "Y": self.constant_of(bias, kind, value)}, {"Out": out})
+        """`out` is a value times a number, plus a number."""
+        self.op("scale", {"X": value}, {"Out": out}, scale=factor, bias=bias)
 
     def finish_loss(self, name: str) -> str:
         """The variable that the loss is, of one element."""
@@ -220,10 +228,6 @@ class Tracing(Reading):
         if dims not in ((), (1,)):
             raise Refused(f"the loss has the dims {list(dims)}; it must be one element")
         return self.finish(name)
-
-
-def _fits(number: float) -> bool:
-    return float(np.float32(number)) == number
 
 
 def _is_symbol(dim: Any) -> bool:

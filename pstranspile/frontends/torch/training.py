@@ -10,10 +10,10 @@ import numpy as np
 from pstranspile.frontends.autodiff.backward import append_backward
 from pstranspile.frontends.autodiff.minimize import apply_gradients
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.torch import elements, networks, tensors
-from pstranspile.frontends.torch.capture import Captured, Loss, captured
+from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
+from pstranspile.frontends.torch.capture import Captured, Loss, captured, user_line
 from pstranspile.frontends.torch.optimizers import groups_of
-from pstranspile.frontends.torch.tracing import Tracing, argument, is_known, reader_of, user_line
+from pstranspile.frontends.torch.tracing import Tracing, argument, is_known, reader_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Module
 from pstranspile.ops.shapes import ShapeError
@@ -21,7 +21,7 @@ from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array
 
-_READ_BY = (elements, networks, tensors)
+_READ_BY = (elements, images, losses, networks, recurrent, tables, tensors)
 """The modules that register readers."""
 
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
@@ -139,7 +139,9 @@ def translated(graph: Captured, arrays: Mapping[str, Array], frozen: set[str]) -
                 raise
             lost.add(node.name)
             location = user_line(node.meta.get("stack_trace"))
-            findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=[Note(f"it makes {node.name}")]))
+            findings.append(
+                error("torch-op", f"{_title(node)}: {reason}", location, notes=[Note(f"it makes {node.name}")])
+            )
     if findings:
         raise DiagnosticError(findings)
     for made, buffer in graph.changed.items():
