@@ -202,8 +202,8 @@ def _rows_by_rows(op: Op, block: Block) -> bool:
 
 
 def _divisor(op: Op, block: Block) -> str | None:
-    """The variable that a sum over the batch is divided by in the end; None if it is not divided by one of the batch."""
-    reached = {name for name in op.output_names}
+    """The variable that a sum over the batch is divided by in the end; None if there is no such variable."""
+    reached = set(op.output_names)
     for later in block.ops[block.ops.index(op) + 1 :]:
         if later.role is not None and later.role != 0 and later.role != 256:
             break

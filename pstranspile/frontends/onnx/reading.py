@@ -316,7 +316,7 @@ class Reading:
         return value
 
     def keep_array(self, name: str, array: Array, *, trained: bool | None = None) -> None:
-        """Declares a variable that holds an array; a parameter if it is `trained` (None: if it is one of the weights)."""
+        """Declares a variable that holds an array; a parameter if `trained` (None: if it is one of the weights)."""
         array = np.ascontiguousarray(array).reshape(array.shape or (1,))
         kind = _OF_NUMPY.get(array.dtype.name)
         if kind is None or (array.dtype.kind in "iu" and array.dtype.name not in ("int32", "int64")):

@@ -139,10 +139,6 @@ def _step(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, par
     base: type[Any] = torch.nn.Module
 
     class Step(base):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
         def forward(self, *batch: Any) -> Any:
             if parts == 1:
                 return self.loss_of(batch)
@@ -158,7 +154,9 @@ def _step(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, par
                 return self.model(**named) if loss is None else loss(self.model, **named)
             return self.model(*batch) if loss is None else loss(self.model, *batch)
 
-    return Step()
+    step = Step()
+    step.model = model
+    return step
 
 
 CUMULATIVE = -1.0

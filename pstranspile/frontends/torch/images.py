@@ -63,9 +63,11 @@ def _of_batch(node: Any, count: int, tracing: Tracing) -> str:
 def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
     count = len(tracing.dims(tracing.value(node.args[1]))) - 2
     x = _of_batch(node, count, tracing)
-    numbers = [_each(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))]
+    stride, padding, dilation = (
+        _each(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))
+    )
     wanted = _wanted(node, tracing, argument(node, 5, "output_padding", 0), count)
-    _convolved(node, x, _Filter(*numbers, argument(node, 6, "groups", 1), True, wanted), out, tracing)
+    _convolved(node, x, _Filter(stride, padding, dilation, argument(node, 6, "groups", 1), True, wanted), out, tracing)
 
 
 def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] | None:
@@ -172,7 +174,7 @@ def _adaptive_pool(node: Any, tracing: Tracing, out: str) -> None:
     name, x = node.target.__name__.split(".")[0].lstrip("_"), tracing.value(node.args[0])
     count = 1 if "1d" in name else 2
     sizes = sizes_of(x, tracing)[-count:]
-    given = _each(node.args[1], count) if None not in list(node.args[1]) else node.args[1]
+    given: list[Any] = _each(node.args[1], count) if isinstance(node.args[1], int) else list(node.args[1])
     wanted = [size if new is None else int(new) for size, new in zip(sizes, given, strict=True)]
     kind = "avg" if "avg" in name else "max"
     if wanted == [1] * count and kind == "avg":

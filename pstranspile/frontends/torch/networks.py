@@ -339,7 +339,7 @@ def _kept_statistics(
         else:
             held = tracing.made("elementwise_mul", x, X=before, Y=share)
             parts = {"X": held, "Y": tracing.made("elementwise_mul", x, X=new, Y=tracing.scaled(share, -1.0, 1.0))}
-        both = tracing.made("elementwise_add", x, **parts)
+        both = tracing.made("elementwise_add", x, X=parts["X"], Y=parts["Y"])
         tracing.draft.stop_gradient.add(both)
         made.append(both)
     return made[0], made[1]

@@ -72,7 +72,7 @@ def _stacked(parts: list[str], of: str, tracing: Tracing) -> str:
 def _direction(
     kind: str, x: str, starts: Sequence[str], weights: _Weights, backwards: bool, of: str, tracing: Tracing
 ) -> tuple[str, list[str]]:
-    """What a layer makes in one direction: its outputs [steps, rows, width], and its states [1, rows, width] at the end.
+    """What a layer makes in one direction: outputs [steps, rows, width], and states [1, rows, width] at the end.
 
     Of a bias that is added to what comes from the state, all but a GRU's is added for all steps at once.
     """

@@ -39,7 +39,7 @@ declare(
     {**_BATCH_ATTRS, "sample_variance": later("bool")},
     typed_by="X",
     doc="Y = (X - mean) / std * Scale + Bias for each channel; MeanOut and VarianceOut are running statistics; with "
-    "sample_variance, as in PyTorch, the variance that is kept is that of a sample: n / (n - 1) times that of the batch",
+    "sample_variance, as in PyTorch, the variance that is kept is n / (n - 1) times that of the n elements",
 )
 declare_gradient(
     "batch_norm",
