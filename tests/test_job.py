@@ -376,7 +376,7 @@ def test_wrong_settings(text, code):
     assert [d.code for d in caught.value.diagnostics] == [code]
 
 
-@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "local-sgd", "single-process-multi-thread"])
+@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "ddp", "local-sgd", "single-process-multi-thread"])
 @pytest.mark.parametrize("trainers", [3, "3", 1])
 def test_a_number_of_trainers_without_servers_stands_for_endpoints_of_this_machine(mode: str, trainers: int | str):
     """As a number of servers does; the plan shows them."""

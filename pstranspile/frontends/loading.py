@@ -50,6 +50,7 @@ def load(
 ) -> Module:
     """The module in a file: `.ir` text or a serialized ProgramDesc, recognized by its content; `-` is stdin.
 
+    `FILE.py:NAME` is what a function of a Python file gives: a module, or a model that `pstranspile.torch` has traced.
     `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON file with
     what a ProgramDesc does not carry (see `pstranspile.frontends.meta`). For a ProgramDesc, parameters that no meta
     names are inferred. Its declarations are sorted unless the meta says that they are in order. Of the call stack of
@@ -57,6 +58,8 @@ def load(
     attribute. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
     name = path_of(path, "load")
+    if (named := of_python(name)) is not None:
+        return _made_by_python(*named, startup, meta)
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
@@ -125,6 +128,27 @@ def require_regular(*paths: str | os.PathLike[str]) -> None:
             raise _unreadable(os.fspath(path), problem) from None
 
 
+def _made_by_python(
+    file: str, name: str, startup: str | os.PathLike[str] | None, meta: str | os.PathLike[str] | None
+) -> Module:
+    """The module of a Python file's function, which has everything that `startup` and `meta` would tell."""
+    from pstranspile.frontends.python_file import module_of
+
+    for given, what in ((startup, "a startup program"), (meta, "what a ProgramDesc does not carry")):
+        if given is not None:
+            message = f"{what} comes with what {name} of {file} gives; no file of it can be given"
+            raise _failure("input-startup", path_of(given, "load"), message)
+    return module_of(file, name)
+
+
+def of_python(name: str) -> tuple[str, str] | None:
+    """File and name of an input `FILE.py:NAME`; None for other inputs, such as a file that is called so."""
+    file, _, function = name.rpartition(":")
+    if not file.endswith(".py") or not function.isidentifier() or os.path.exists(name):
+        return None
+    return file, function
+
+
 def _unreadable(path: str, problem: Exception) -> DiagnosticError:
     if isinstance(problem, OSError) and problem.errno == errno.EFBIG:
         return _failure("input-large", path, f"{problem.strerror}, which no program has")
@@ -187,7 +211,8 @@ def _read_module(
 
         if file.endswith((".py", ".ipynb")):
             message = (
-                "this is a Python script; dump its programs where it runs (docs/guides/from_fluid.md), and import these"
+                "this is a Python script; dump its programs where it runs (docs/guides/from_fluid.md), and import "
+                f"these; or name a function of it that gives a program: {file}:NAME"
             )
             raise _failure("input-format", file, message)
         return parse(_text(data, file), file), False

@@ -92,6 +92,7 @@ OwnCode = Literal[
     "input-encoding",
     "input-format",
     "input-large",
+    "input-python",
     "input-startup",
     "input-unreadable",
     "job-code",

@@ -8,9 +8,9 @@ parts they keep, so the identity of an op (`is`) survives every pass that does n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.distribution import Distribution
@@ -259,10 +259,17 @@ class SourceText(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """Named programs; `main` and `startup` are the usual two. `source` does not count for equality."""
+    """Named programs; `main` and `startup` are the usual two. What stands beside them does not count for equality.
+
+    `source` is the text that they were read from. `start` has arrays, by name, that persistable variables begin with
+    in place of what the start-up program gives, where a module comes with values, as a model of another framework
+    does. `example` has the inputs of one batch, by name, as its author gave them.
+    """
 
     programs: FrozenMap[str, Program] = field(default_factory=FrozenMap[str, Program])
     source: SourceText | None = field(default=None, compare=False)
+    start: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
+    example: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
 
     def __repr__(self) -> str:
         """`<Module net.ir: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
@@ -279,7 +286,7 @@ class Module:
 
     def with_programs(self, programs: Mapping[str, Program]) -> Module:
         """The module with these programs added, or replacing those of the same names."""
-        return Module(FrozenMap({**self.programs, **programs}), self.source)
+        return replace(self, programs=FrozenMap({**self.programs, **programs}))
 
     @property
     def main(self) -> Program:

@@ -33,6 +33,9 @@ from pstranspile.runtime.values import LoDTensor, SelectedRows
 CLOSE = 1e-3
 """Relative difference below which rounding is taken for the reason."""
 
+CLOSE_IN_DOUBLES = 1e-8
+"""The same where everything is computed in double precision."""
+
 
 def fits(
     whole: Any,
@@ -42,8 +45,10 @@ def fits(
     state: bool = False,
     gradient: bool = False,
     floor: float = 0.0,
+    close: float = CLOSE,
 ) -> bool:
-    """Whether a value on the whole batch equals the combination of its values on the shares, but for less than `floor`.
+    """Whether a value on the whole batch equals the combination of its values on the shares, but for less than `floor`,
+    and less than the part `close` of it.
 
     `gradient`: it is the gradient of a loss. A mean is one of gradients, which are weighted already, or of other
     values, with these `weights`. Integers are positions, masks and the like. They are not compared unless they are
@@ -52,7 +57,7 @@ def fits(
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
         rows = np.unique(np.concatenate([value.rows for value in (whole, *shares)]))
         parts = [_values_of_rows(share, rows) for share in shares]
-        return _close(_values_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts), floor)
+        return _close(_values_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts), floor, close)
     value, parts = plain(whole), [plain(share) for share in shares]
     if value is None or any(part is None for part in parts) or not value.size:
         return True  # lists and shapes are judged by what is made of them
@@ -63,14 +68,14 @@ def fits(
             (1 / len(parts),) * len(parts),
             tuple(weight / sum(weights) for weight in weights),
         }
-        return any(_mean_fits(value, parts, weights, floor) for weights in sorted(weighings)) or all(
-            _close(value, part, floor) for part in parts
+        return any(_mean_fits(value, parts, weights, floor, close) for weights in sorted(weighings)) or all(
+            _close(value, part, floor, close) for part in parts
         )
     axis = _axis(value, parts)
     if axis is None:
         return False
     joined = np.concatenate(parts, axis)
-    return _close(value, joined / len(parts) if gradient else joined, floor)
+    return _close(value, joined / len(parts) if gradient else joined, floor, close)
 
 
 def _values_of_rows(value: SelectedRows, rows: Any) -> Any:
@@ -80,13 +85,13 @@ def _values_of_rows(value: SelectedRows, rows: Any) -> Any:
     return result
 
 
-def _mean_fits(value: Any, parts: Sequence[Any], shares: Sequence[float], floor: float) -> bool:
+def _mean_fits(value: Any, parts: Sequence[Any], shares: Sequence[float], floor: float, close: float) -> bool:
     """Whether a value is the mean of others with these weights, which add up to 1."""
     means = (
         (one.astype("float64"), sum(part.astype("float64") * share for part, share in zip(others, shares, strict=True)))
         for one, *others in chunks(value, *parts)
     )
-    return _values_alike(means, floor)
+    return _values_alike(means, floor, close)
 
 
 def _axis(value: Any, parts: Sequence[Any]) -> int | None:
@@ -137,12 +142,13 @@ def sum_of(value: Any) -> float:
     return total if np.isfinite(total) else 0.0
 
 
-def _close(a: Any, b: Any, floor: float = 0.0) -> bool:
-    return a.shape == b.shape and _values_alike(((one.astype("float64"), other) for one, other in chunks(a, b)), floor)
+def _close(a: Any, b: Any, floor: float = 0.0, close: float = CLOSE) -> bool:
+    pairs = ((one.astype("float64"), other) for one, other in chunks(a, b))
+    return a.shape == b.shape and _values_alike(pairs, floor, close)
 
 
-def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float) -> bool:
-    """Whether arrays, a part at a time, are the same up to `CLOSE` of the largest element, or to `floor`."""
+def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float, close: float) -> bool:
+    """Whether arrays, a part at a time, are the same up to the part `close` of the largest element, or to `floor`."""
     size = apart = 0.0
     for a, b in pairs:
         if not np.isfinite(a).all():
@@ -151,7 +157,7 @@ def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float) -> bool:
             a, b = (np.where(np.isfinite(array), array, 0) for array in (a, b))
         size = max(size, float(np.abs(a).max(initial=0.0)))
         apart = float(np.maximum(apart, np.abs(a - b).max(initial=0.0)))  # which NaN stays in
-    return apart <= max(CLOSE * max(size, 1e-12), floor)
+    return apart <= max(close * max(size, 1e-12), floor)
 
 
 # Whether gradients of a whole batch are the means of those of its shares: in double precision, step by step.
@@ -345,6 +351,9 @@ def _size(value: Any) -> float:
 NOISE = 1e-6
 """The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""
 
+NOISE_IN_DOUBLES = 1e-12
+"""The same where everything is computed in double precision."""
+
 MOST = 3
 """The most causes in a report."""
 
@@ -355,7 +364,9 @@ TRIED = 12
 class Suspicion:
     """A step of a training program, on the whole batch and on the trainers' shares of it.
 
-    `half` says which ops the trainers do, `held` is what the scope starts with. Shares without rows are left out.
+    `half` says which ops the trainers do, `held` is what the scope starts with. Shares without rows are left out. With
+    `doubles` everything is computed in double precision, so that small differences are seen. Raises DiagnosticError
+    where an op does not take it.
     """
 
     def __init__(
@@ -365,8 +376,16 @@ class Suspicion:
         feed: Mapping[str, Any],
         shares: Sequence[Mapping[str, Any]],
         seed: int,
+        *,
+        doubles: bool = False,
     ):
+        if doubles:
+            half = half._replace(program=in_doubles(half.program, len(shares)))
+            held, feed = values_in_doubles(held), _wide(feed)
+            shares = [_wide(share) for share in shares]
         main = half.program
+        self.close = CLOSE_IN_DOUBLES if doubles else CLOSE
+        self.noise = NOISE_IN_DOUBLES if doubles else NOISE
         shares = [share for share in shares if not (isinstance(share, Batch) and share.rows == 0)]
         self.half = half
         self.weights = [share.weight if isinstance(share, Batch) else 1.0 for share in shares]
@@ -376,6 +395,10 @@ class Suspicion:
         self.given = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
         states = {name for name in held if _kept(main, name)} - metrics_of(main)
+        self.blocked = set[int]()
+        """Ops whose results on shares cannot be replaced by parts of the result on the whole, as far as they were seen:
+        a product of all rows with all rows has no such parts.
+        """
         self.ends = {*half.sent.values(), *losses, *states}
         """What the shares must come to: gradients, losses and states that trainers keep, but not what metrics count."""
 
@@ -422,6 +445,8 @@ class Suspicion:
                             for run, part in zip(runs, (runs[0][name], *(parts or ())), strict=False):
                                 run.lend(name, part)
                         unfit = []
+                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
+                    self.blocked.add(index)
             kept.update(name for name in names if name not in unfit)
             kept.difference_update(unfit)
             wrong.difference_update(names)
@@ -436,11 +461,13 @@ class Suspicion:
         """What an op has made of these names on the whole batch and on the shares, and which of it does not fit."""
         made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
         gradients = _is_backward(op)
-        floor = NOISE * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
+        floor = self.noise * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
         unfit = [
             n
             for n, (whole, parts) in made.items()
-            if not fits(whole, parts, self.weights, state=n in self.held, gradient=gradients, floor=floor)
+            if not fits(
+                whole, parts, self.weights, state=n in self.held, gradient=gradients, floor=floor, close=self.close
+            )
         ]
         return made, unfit
 
@@ -461,12 +488,17 @@ class Suspicion:
                 made.append(own)
                 continue
             parts = forced_parts(runs[0][name], own, gradient="@GRAD" in name)
-            if parts is None:
+            if parts is None or not self._alike(own, parts):
                 return False
             made.append(parts)
         for place, run in enumerate(runs[1:]):
             run.go((index,), {index: {name: parts[place] for name, parts in zip(inputs, made, strict=True)}})
         return not self._unfit(op, names, runs)[1]
+
+    def _alike(self, own: Sequence[Value], parts: Sequence[Value]) -> bool:
+        """Whether values of shares are parts of the whole, rather than values of which the whole is the mean."""
+        pairs = [(plain(one), plain(part)) for one, part in zip(own, parts, strict=True)]
+        return all(a is None or b is None or _close(a, b, close=self.close) for a, b in pairs)
 
     def causes(self) -> list[Cause]:
         """The ops by which ends differ, in the order of the program; of each type and its gradients the first one.
@@ -490,12 +522,22 @@ class Suspicion:
                     variable = self._first_unfit(op, differing)
                     result.append(Cause(op.type, variable, _location(op), _why(op, self.half.program)))
                     break
+        if not result and self.blocked:
+            op = ops[min(self.blocked)]
+            names = [name for name in op.output_names if name]
+            result.append(Cause(op.type, names[0], _location(op), _why(op, self.half.program)))
         return result[:MOST]
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """What is reported to differ: an output of the op, else a value that depends on one."""
         own = [name for name in op.output_names if name]
         return next((name for name in own if name in differing), own[0] if own else min(differing))
+
+
+def _wide(feed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is fed, in double precision; a batch stays one."""
+    wide = values_in_doubles(feed)
+    return Batch(wide, feed.parts, rows=feed.rows, weight=feed.weight) if isinstance(feed, Batch) else wide
 
 
 def _integers(value: Value) -> bool:

@@ -16,6 +16,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
@@ -23,7 +24,7 @@ from pstranspile.ir.required import require_programs
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
-from pstranspile.proof.halves import halves_of
+from pstranspile.proof.halves import Halves, halves_of
 from pstranspile.proof.replays import Ledger, ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import (
@@ -36,6 +37,7 @@ from pstranspile.proof.training import (
     unstarted,
 )
 from pstranspile.proof.workload import Given, OnProgress, Watch, Workload, precisely
+from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import divided
 from pstranspile.runtime.run.step_feeds import ENDLESS, GivenFeeds, RowSource, batches_of_rows, refuse_turns
 
@@ -125,7 +127,8 @@ def check(
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
     `feeds` are arrays by input as in a feed file, a mapping for each step, or rows (`Data`); without them data are
-    made that suit the program's declarations, `batch` rows a step (default: 3 per trainer). `steps` is the number
+    made that are like the module's example or suit the program's declarations, `batch` rows a step (default: 3 per
+    trainer). Both sides start with the values that come with the module, and those of `init`. `steps` is the number
     of steps (default: as many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The
     cluster runs `schedules` more times, each in another order of events; where the mode is synchronous, these runs
     must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `result` is a compile of the
@@ -153,12 +156,13 @@ def check(
     if steps is None:
         workload.limit_to(_usual_steps(workload, feeds))
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
-    init = {**unstarted(module, workload, init or {}), **(init or {})}
+    init = {**module.start, **(init or {})}
+    init = {**unstarted(module, workload, init), **init}
     data = feeds
     if feeds is not None:
         fed = fed or workload.feeds(feeds).steps or 0
     if data is None:
-        data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers)
+        data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers, module.example)
     workload.feeds(data).require(workload.steps)
     given = Given(module, with_wrong_starts(result or compile(module, job), workload), workload, data, init, seed)
     with naming_inputs(workload, made=feeds is None):
@@ -200,7 +204,8 @@ def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:
 class _FirstRun(NamedTuple):
     """The results of a run in single precision.
 
-    `start` and `began` are of the single machine. `fed` are the trainers' shares in the first step of each program.
+    `start` and `began` are of the single machine. `fed` are the trainers' shares in the first step of each program,
+    `uneven_step` is the first step, counted from 0, in which shares have different numbers of rows, -1 if none has.
     `parameters` and `ends` are the final values of the cluster, if asked for. `held` is the result of the replay
     against the source, if double precision was `refused` for this reason.
     """
@@ -214,6 +219,7 @@ class _FirstRun(NamedTuple):
     other_types: Sequence[str]
     applied: Applied | None
     uneven: str
+    uneven_step: int
     held: ReplayResult | None
     refused: str
 
@@ -249,6 +255,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
         held.other_types(),
         ledger.result() if ledger else None,
         uneven.describe(workload.shares) if uneven else "",
+        uneven.step - 1 if uneven else -1,
         None if replay is None else ReplayResult(replay.problems, replay.shown),
         f"the program keeps {size:.0f} MB, more than {most}" if replay is not None else "",
     )
@@ -338,17 +345,67 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
     return tuple(result)
 
 
+def _of_shares(
+    half: Halves, held: Snapshot, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any]], seed: int
+) -> list[Cause]:
+    """The causes that a step on shares shows: in double precision, where single precision shows none."""
+    found = Suspicion(half, held, feed, shares, seed).causes()
+    if found:
+        return found
+    try:
+        return Suspicion(half, held, feed, shares, seed, doubles=True).causes()
+    except DiagnosticError:
+        return []
+
+
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
-    """The ops that make the first step of a program differ: on the trainers, then on the servers (from `shown`)."""
+    """The ops by which programs differ: on the trainers, then on the servers (from `shown`).
+
+    The first step of each program is searched, and where nothing is found the steps that `_steps_to_search` gives.
+    """
     workload = given.workload
     halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
     result: dict[Cause, None] = {}
-    for name in workload.programs:
-        step = workload.first_step(name)
-        if step >= 0 and given.made.plan.trainers > 1:
+    if given.made.plan.trainers > 1:
+        searched = {step for name in workload.programs if (step := workload.first_step(name)) >= 0}
+        for step in sorted(searched):
+            name = workload.turns.program(step)
             held = first.began.get(name, first.start)
-            suspicion = Suspicion(halves[name], held, feeds.step(step), first.fed[step], given.seed)
-            result.update(dict.fromkeys(suspicion.causes()))
+            result.update(dict.fromkeys(_of_shares(halves[name], held, feeds.step(step), first.fed[step], given.seed)))
+        if not result:
+            later = [step for step in _steps_to_search(different, first.uneven_step) if step not in searched]
+            result.update(dict.fromkeys(_later_causes(given, halves, first.start, later)))
     for program in workload.programs.values():
         result.update(dict.fromkeys(server_causes(program, shown, [verdict.name for verdict in different])))
     return list(result)
+
+
+MOST_SEARCHED = 4
+"""The most steps after the first of its program in which causes are searched: each one is computed several times."""
+
+
+def _steps_to_search(different: Sequence[Verdict], uneven: int) -> list[int]:
+    """The steps, counted from 0, in which a variable differs for the first time or shares first have different numbers
+    of rows (`uneven`, -1 where none have): the earliest of them.
+    """
+    steps = {verdict.first - 1 for verdict in different} | {uneven}
+    return sorted(step for step in steps if step >= 0)[:MOST_SEARCHED]
+
+
+def _later_causes(given: Given, halves: Mapping[str, Halves], start: Snapshot, steps: Sequence[int]) -> list[Cause]:
+    """The causes that the first of these steps shows which shows any, from the values the cluster has before it."""
+    if not steps:
+        return []
+    workload, cluster = given.workload, start_cluster(given, watch=False)
+    held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
+    cluster.start()
+    for number, step in enumerate(steps):
+        cluster.run_to(step)
+        half = halves[workload.turns.program(step)]
+        values = {name: own_copy(value) for name in sorted(start) if (value := held.value(name)) is not None}
+        shares = [share for trainer in cluster.trainers if (share := trainer.feed(step)) is not None]
+        found = _of_shares(half, values, feeds.step(step), shares, given.seed)
+        workload.progress("causes: step", number + 1, len(steps))
+        if found:
+            return found
+    return []

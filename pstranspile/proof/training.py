@@ -17,11 +17,12 @@ from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.proof.compare import Seen, Snapshot, is_zero, plain, together
 from pstranspile.proof.replay import Replay
-from pstranspile.proof.values import inputs_of, make_feeds
+from pstranspile.proof.values import feeds_like, inputs_of, make_feeds
 from pstranspile.proof.workload import Given, Workload
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.run.batch import Batch
@@ -33,12 +34,21 @@ from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 # What a check makes where nothing is given: batches, and the start of counters that nothing starts.
 
 
-def made_feeds(workload: Workload, batch: int, seed: int, shares: int) -> dict[str, Any]:
-    """Data for as many runs of each program as there are; every program gets others."""
-    result = {
-        name: make_feeds(program, len(workload.steps_of(name)), batch, seed + place, shares)
-        for place, (name, program) in enumerate(workload.programs.items())
-    }
+def made_feeds(
+    workload: Workload, batch: int, seed: int, shares: int, example: Mapping[str, Any] = EMPTY
+) -> dict[str, Any]:
+    """Data for as many runs of each program as there are; every program gets others.
+
+    They are like an example's, for a program whose inputs all have one.
+    """
+    result: dict[str, dict[str, Any]] = {}
+    for place, (name, program) in enumerate(workload.programs.items()):
+        steps, inputs = len(workload.steps_of(name)), [var.name for var in inputs_of(program)]
+        if example and example.keys() >= set(inputs):
+            given = {one: example[one] for one in inputs}
+            result[name] = feeds_like(given, steps, batch, seed + place, shares)
+        else:
+            result[name] = make_feeds(program, steps, batch, seed + place, shares)
     return workload.joined(result)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -50,6 +50,39 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int
     for var in inputs:
         feeds.update(maker.input(var, random))
     return feeds
+
+
+def feeds_like(example: Mapping[str, Any], steps: int, batch: int, seed: int = 0, shares: int = 1) -> dict[str, Any]:
+    """Arrays like those of an example batch, in the form of a feed file, for as many steps of `batch` rows.
+
+    The rows of each of `shares` machines are as many. Numbers have the mean and the spread of the example's; whole
+    numbers are drawn from those of the example. From a place on that is drawn for each row, these are its smallest one,
+    as padding is, and flags are set more often in some rows than in others: so rows differ in lengths and masks, as
+    those of real data do. Inputs without a dim of rows are given as they are. The same arguments give the same data.
+    """
+    random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
+    rows = -(-batch // shares) * shares
+    made = {name: [_like(np.asarray(value), rows, random) for _ in range(steps)] for name, value in example.items()}
+    return {name: np.stack(arrays) for name, arrays in made.items()}
+
+
+def _like(given: Any, rows: int, random: np.random.Generator) -> Any:
+    """An array with so many rows like those of another one."""
+    if not given.ndim:
+        return given
+    shape = (rows, *given.shape[1:])
+    if given.dtype.kind == "f":
+        return random.normal(float(given.mean()), float(given.std()) or 1.0, shape).astype(given.dtype)
+    filled = random.uniform(0.2, 1.0, rows)
+    if given.dtype.kind == "b":
+        return random.random(shape) < filled.reshape(rows, *[1] * (given.ndim - 1))
+    numbers = np.unique(given)
+    made = random.choice(numbers, shape)
+    if given.ndim > 1:
+        width = given.shape[1]
+        length = np.maximum((filled * width).astype(int), 1)
+        made[np.arange(width)[None, :] >= length[:, None]] = numbers[0]
+    return made.astype(given.dtype)
 
 
 def inputs_of(main: Program) -> list[Var]:

@@ -134,6 +134,59 @@ def test_causes_have_a_place_in_the_text():
     assert told[0].startswith(f"<string>:{line}:5: batch_norm makes %")
 
 
+def test_a_cause_that_the_first_step_does_not_show_is_named():
+    draw = np.random.default_rng(0)
+    steps = [
+        {"x": draw.normal(size=(rows, 20)).astype("f4"), "y": draw.normal(size=(rows, 1)).astype("f4")}
+        for rows in (8, 8, 7)
+    ]
+    report = check(dense(), job(), feeds=steps)
+    assert [(cause.op_type, cause.why) for cause in report.causes] == [
+        ("mean", "it is a mean over rows that are not the same number on every trainer")
+    ]
+
+
+def masked() -> Module:
+    """A mean over the tokens that a mask counts."""
+    draft = L.Draft(seed=3)
+    mask = L.data(draft, "mask", [-1, 1])
+    error = L.square_error_cost(L.fc(L.data(draft, "x", [-1, 20]), 1), L.data(draft, "y", [-1, 1]))
+    loss = L.elementwise_div(L.reduce_sum(L.elementwise_mul(error, mask)), L.reduce_sum(mask))
+    minimize(loss, SGD(0.1))
+    return draft.module()
+
+
+def test_counts_that_differ_in_a_later_step_are_a_cause():
+    draw, steps = np.random.default_rng(0), list[dict[str, np.ndarray[Any, Any]]]()
+    for counted in ([1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 1, 1]):
+        x, y = draw.normal(size=(4, 20)).astype("f4"), draw.normal(size=(4, 1)).astype("f4")
+        steps.append({"x": x, "y": y, "mask": np.array(counted, "f4").reshape(4, 1)})
+    assert check(masked(), job(), feeds=steps[:2]).holds
+    report = check(masked(), job(), feeds=steps)
+    assert "tokens or weights that are not as many on every trainer" in report.causes[0].why
+
+
+def test_rows_that_are_compared_with_each_other_are_a_cause():
+    draft = L.Draft(seed=3)
+    hidden = L.fc(L.data(draft, "x", [-1, 6]), 4, act="tanh")
+    scores = L.matmul(hidden, hidden, transpose_y=True)
+    minimize(L.mean(L.square(scores)), SGD(0.1))
+    report = check(draft.module(), job())
+    assert not report.holds
+    assert report.causes[0].op_type == "matmul"
+
+
+def test_differences_too_small_for_single_precision_have_a_cause():
+    draft = L.Draft(seed=3)
+    hidden = L.fc(L.data(draft, "x", [-1, 6]), 4)
+    spread = L.scale(L.square(L.reduce_mean(hidden)), 1e-5)
+    loss = L.elementwise_add(L.mean(L.square(hidden)), spread)
+    minimize(loss, SGD(0.1))
+    report = check(draft.module(), job())
+    assert not report.holds
+    assert report.causes, report_text(report)
+
+
 def test_norms_of_slices_are_named():
     assert ("lars_momentum", "each server uses the norm of its own slice") in named_causes(
         dense(LarsMomentum(0.1, 0.9))

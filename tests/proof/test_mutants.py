@@ -54,10 +54,11 @@ MODES: dict[str, dict[str, Any]] = {
     "geo-faults": {"mode": "geo", "geo_sgd_need_push_nums": 1},
     "nccl2": {},
     "grad-allreduce": {},
+    "ddp": {},
     "single-process-multi-thread": {},
     "local-sgd": {},
 }
-WITHOUT_SERVERS = ("nccl2", "grad-allreduce", "single-process-multi-thread", "local-sgd")
+WITHOUT_SERVERS = ("nccl2", "grad-allreduce", "ddp", "single-process-multi-thread", "local-sgd")
 
 RECORDED = (
     *("adam_beta_tensor", "clip_global_norm", "clip_norm", "clip_value_l2", "conv_small_momentum", "ctr_dnn_sgd"),

@@ -38,6 +38,7 @@ JOBS = {
     "geo": ps.Job(SERVERS, 2, mode="geo", geo_sgd_need_push_nums=2),
     "nccl2": ps.Job(trainers=MACHINES, mode="nccl2"),
     "grad-allreduce": ps.Job(trainers=MACHINES, mode="grad-allreduce"),
+    "ddp": ps.Job(trainers=MACHINES, mode="ddp"),
     "local-sgd": ps.Job(trainers=MACHINES, mode="local-sgd"),
     "single-process-multi-thread": ps.Job(trainers=MACHINES, mode="single-process-multi-thread"),
 }

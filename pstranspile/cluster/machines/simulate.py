@@ -120,9 +120,14 @@ def _summary(value: Any) -> str:
 
 
 def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:
-    """The machines of a compiled job, or of programs by role name; `options` are those of `Cluster`."""
+    """The machines of a compiled job, or of programs by role name; `options` are those of `Cluster`.
+
+    They start with the values that come with the job's source, and those of the option `init`.
+    """
     if isinstance(result, Mapping):
         return Cluster(result, **options)
+    if start := getattr(getattr(result, "source", None), "start", None):
+        options["init"] = {**start, **(options.get("init") or {})}
     options.setdefault("distributed_vars", list(result.distributed_vars))
     geo = getattr(getattr(result, "plan", None), "geo", None)
     if geo is not None:

@@ -20,7 +20,8 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
 from pstranspile.ir.reading import read_regular
-from pstranspile.runtime.files.outputs import PLAN_FILE, is_role
+from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, is_role
+from pstranspile.runtime.run.files import read_arrays
 
 GEO = 3
 """The `distributed_mode` of servers in mode geo."""
@@ -30,11 +31,18 @@ PUSH_EVERY = 100
 
 
 class JobFolder(NamedTuple):
-    """The programs by role; `hash` identifies the job, `push_every` is for geo jobs."""
+    """The programs by role; `hash` identifies the job, `push_every` is for geo jobs, `start` is the file of the values
+    that it starts with ("": it has none).
+    """
 
     roles: dict[str, Role]
     hash: str
     push_every: int
+    start: str = ""
+
+    def values(self) -> dict[str, Any]:
+        """The values that come with the job, by name. Raises DiagnosticError when their file can't be read."""
+        return dict(read_arrays(self.start)) if self.start else {}
 
     def cluster(self, **options: Any) -> Cluster:
         """The machines of the job, none of which has begun."""
@@ -85,7 +93,17 @@ def load_job_folder(folder: str | os.PathLike[str], push_every: int | None = Non
     pushes = _pushes(folder, roles, plan, push_every)
     if push_every is not None:
         digest.update(b"push_every %d\0" % pushes)
-    return JobFolder(roles, digest.hexdigest(), pushes)
+    return JobFolder(roles, digest.hexdigest(), pushes, _start_of(folder, plan))
+
+
+def _start_of(folder: str | os.PathLike[str], plan: Mapping[str, Any] | None) -> str:
+    """The file of the values that a job starts with, which its plan names. Raises DiagnosticError if it is gone."""
+    if plan is None or plan.get("start") != START_FILE:
+        return ""
+    path = Path(folder, START_FILE)
+    if not path.is_file():
+        raise _refused(f"{START_FILE}, with the values that the job starts with, is missing; compile it again", folder)
+    return str(path)
 
 
 def _require_machines(folder: str | os.PathLike[str], names: list[str]) -> None:

@@ -345,7 +345,7 @@ def with_large_tables(module: Module, tables: Sequence[str]) -> Module:
         startup, findings = _with_tables(module[STARTUP], rules, states)
         programs[STARTUP] = startup
     raise_errors(findings)
-    return Module(FrozenMap({key: programs[key] for key in module.programs}), module.source)
+    return module.with_programs({key: programs[key] for key in module.programs})
 
 
 def whole_readers(ops: Iterable[Op], tables: Container[str]) -> list[Diagnostic]:

@@ -23,7 +23,7 @@ from pstranspile.ir.json_text import json_text, told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, Program
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import print_module
-from pstranspile.runtime.files.outputs import PLAN_FILE
+from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 def files_of(
     result: Compiled, emit: str = "ir", tell: Callable[[str, int, int], object] = lambda _what, _done, _of: None
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress."""
+    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress.
+
+    The plan names the file of the values that the job starts with, if its source has any; whoever writes the folder
+    writes them there (`START_FILE`).
+    """
     from pstranspile.frontends.meta import meta_of
     from pstranspile.frontends.program_desc import program_to_bytes
 
@@ -50,7 +54,8 @@ def files_of(
         else:
             yield f"{name}.ir", print_module(role.module).encode("utf-8")
     plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
-    yield "plan.json", json_text({**plan, **record(result)}).encode("utf-8")
+    start = {"start": START_FILE} if result.source.start else {}
+    yield PLAN_FILE, json_text({**plan, **start, **record(result)}).encode("utf-8")
 
 
 # What `compile -o` keeps in plan.json so that `explain DIR` can say where every op comes from.

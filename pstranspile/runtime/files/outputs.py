@@ -207,6 +207,9 @@ def _renameat2() -> Any:
 PLAN_FILE = "plan.json"
 """The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
 
+START_FILE = "start.npz"
+"""The values that a compiled job starts with, where its source has values; the plan then names this file as `start`."""
+
 _MOST_OF_A_PLAN = 1 << 30
 """Bytes that the file of a plan may have."""
 
@@ -395,6 +398,8 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
         there = [name for name in files if os.path.lexists(place / name)] if PLAN_FILE in files else []
         if PLAN_FILE in there and _machines_of(place / PLAN_FILE) is None and not _is_blank(place / PLAN_FILE):
             _foreign(place / PLAN_FILE, "it is there, and is no plan that `compile` wrote; name another folder")
+        if START_FILE in there and PLAN_FILE in there and not _names_start(place / PLAN_FILE):
+            _foreign(place / START_FILE, f"it is there, and {PLAN_FILE} does not name it; name another folder")
         if there and PLAN_FILE not in there:
             message = "it is there, and no plan.json says that `compile` wrote it; name another folder"
             _foreign(place / there[0], message)
@@ -416,6 +421,15 @@ def _machines_of(plan: Path) -> set[str] | None:
         return None
     roles = [*(f"pserver_{j}" for j in range(servers)), *(f"trainer_{i}" for i in range(min(trainers, 1 << 20)))]
     return set(roles) if known else None
+
+
+def _names_start(plan: Path) -> bool:
+    """Whether a plan says that values to start with are in a file beside it, and they are."""
+    try:
+        held: Any = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
+        return held.get("start") == START_FILE and (plan.parent / START_FILE).is_file()
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
 
 
 def _failure(folder: Path, problem: Exception) -> DiagnosticError:
@@ -463,7 +477,8 @@ def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
         return []
     machines = _machines_of(folder / PLAN_FILE)
     names = superfluous_files(folder, files)
-    return [name for name in names if machines is None or name.partition(".")[0] in machines]
+    values = [START_FILE] if START_FILE not in files and _names_start(folder / PLAN_FILE) else []
+    return [*(name for name in names if machines is None or name.partition(".")[0] in machines), *values]
 
 
 def superfluous_files(folder: Path, files: Mapping[str, Content]) -> list[str]:

@@ -268,10 +268,15 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
     """
     from pstranspile.runtime.files.outputs import write_output
 
+    write_output(path, arrays_as_bytes(arrays, os.fspath(path)))
+
+
+def arrays_as_bytes(arrays: Mapping[str, Any], path: str) -> bytes:
+    """The contents of an `.npz` file, which errors call `path`. Raises DiagnosticError for arrays of Python objects."""
     for name, array in arrays.items():
         if np.asarray(array).dtype.hasobject:
             message = f"{name} holds Python objects, which an .npz file can't: it holds numbers"
-            raise DiagnosticError([error("run-save-impossible", message, Location(os.fspath(path)))])
+            raise DiagnosticError([error("run-save-impossible", message, Location(path))])
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    write_output(path, buffer.getvalue())
+    return buffer.getvalue()

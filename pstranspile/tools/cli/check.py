@@ -92,7 +92,7 @@ def _check(options: argparse.Namespace) -> int:
             feeds=feeds,
             steps=options.steps,
             schedules=options.schedules,
-            init=begun_with(options.init, declaring, module.startup),
+            init=begun_with(options.init, declaring, module.startup, start=module.start),
             programs=options.program,
             seed=options.seed or 0,
             batch=options.batch,

@@ -6,13 +6,14 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed, nearest, raise_errors, warning, wrong_codes
 from pstranspile.ir.expect import MOST_STEPS
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
@@ -212,18 +213,26 @@ INIT_HELP = (
 """The help of `--init`."""
 
 
-def begun_with(path: str | None, program: Program, startup: Program | None, *, resumed: bool = False) -> dict[str, Any]:
-    """The values that `--init` names; what is to be told of them is printed, and which parameters have no value.
+def begun_with(
+    path: str | None,
+    program: Program,
+    startup: Program | None,
+    *,
+    start: Mapping[str, Any] = EMPTY,
+    resumed: bool = False,
+) -> dict[str, Any]:
+    """The values that `--init` names, in place of those that come with the program (`start`); what is to be told of
+    them is printed, and which parameters have no value.
 
     `resumed`: the run goes on from a checkpoint, which has all values. Raises DiagnosticError.
     """
-    values: dict[str, Any] = {}
+    values = {name: value for name, value in start.items() if name in program.main_block.vars}
     if path:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
         starting = starting_values(path, program, startup)
         report(starting.warnings)
-        values = starting.values
+        values |= starting.values
     unset = [] if resumed or startup is None else _unset(startup, values)
     if unset:
         shown = listed([f"%{name}" for name in unset], MOST_NAMED)
@@ -246,14 +255,20 @@ def _unset(startup: Program, values: Container[str]) -> list[str]:
 
 
 def begun_on_machines(
-    path: str | None, trainer: Role, source: Module | None, *, resumed: bool = False
+    path: str | None,
+    trainer: Role,
+    source: Module | None,
+    *,
+    start: Mapping[str, Any] = EMPTY,
+    resumed: bool = False,
 ) -> dict[str, Any]:
-    """The values that `--init` names, for machines that are processes: those of variables that trainers declare.
+    """The values that `--init` names, and those that come with the program (`start`), for machines that are processes:
+    those of variables that trainers declare.
 
     What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
     `source` is known. Raises DiagnosticError.
     """
-    values = begun_with(path, trainer.main, trainer.startup, resumed=resumed)
+    values = begun_with(path, trainer.main, trainer.startup, start=start, resumed=resumed)
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
@@ -336,7 +351,10 @@ def require_named(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             parser.error(f"{option} takes the name of a file or folder, not - (./- is a file of that name)")
 
 
-INPUT_HELP = "the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin"
+INPUT_HELP = (
+    "the training program: an .ir file, a serialized ProgramDesc, FILE.py:NAME (a function of a Python file that gives "
+    "a model traced by pstranspile.torch), or - for text on stdin"
+)
 
 
 def add_input(parser: argparse.ArgumentParser, metavar: str = "INPUT", what: str = INPUT_HELP) -> None:
@@ -418,7 +436,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "--mode",
         metavar="MODE",
         help="how the machines work together: sync (default), async, half-async, geo, nccl2, "
-        "grad-allreduce, local-sgd, ...; see docs/reference/job.md",
+        "grad-allreduce, ddp, local-sgd, ...; see docs/reference/job.md",
     )
     group.add_argument(
         "--set",
@@ -551,6 +569,16 @@ def load_compiled(options: argparse.Namespace) -> Compiled:
         result = compile(module, job)
     report(result.warnings, [module.source])
     return result
+
+
+def file_of_start(module: Module) -> dict[str, bytes]:
+    """The file of the values that a module starts with, by name, for the folder of its compiled job; none without."""
+    if not module.start:
+        return {}
+    from pstranspile.runtime.files.outputs import START_FILE
+    from pstranspile.runtime.run.files import arrays_as_bytes
+
+    return {START_FILE: arrays_as_bytes(module.start, START_FILE)}
 
 
 _READ = ("input", "startup", "meta", "config", "feed", "init", "trained", "faults", "replay", "plan")

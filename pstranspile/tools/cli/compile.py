@@ -15,8 +15,8 @@ from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
 from pstranspile.ir.model import Location, Program
-from pstranspile.runtime.files.outputs import superfluous_files
-from pstranspile.tools.cli.common import add_input, add_job, files_read, load_with_job, make_parser
+from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
+from pstranspile.tools.cli.common import add_input, add_job, file_of_start, files_read, load_with_job, make_parser
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import (
@@ -169,7 +169,7 @@ def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
         from pstranspile.runtime.files.outputs import require_own, stale_files, write_outputs
 
         with status("compile") as tell:
-            files = dict(files_of(result, options.emit, tell))
+            files = {**dict(files_of(result, options.emit, tell)), **file_of_start(result.source)}
         if options.output is None:
             code = _check(options.check, files)
         else:
@@ -189,7 +189,8 @@ def _summary(result: Compiled, options: argparse.Namespace) -> list[str]:
     """What is in the folder, then what each server holds, and the command that proves the job."""
     plan = result.plan
     machines = cluster_of(plan.trainers, len(plan.pservers))
-    lines = [f"the programs of {machines} ({plan.mode}), and plan.json"]
+    values = f", {START_FILE} with the values that it starts with" if result.source.start else ""
+    lines = [f"the programs of {machines} ({plan.mode}){values}, and {PLAN_FILE}"]
     for endpoint in plan.pservers[:_SHOWN]:
         lines.append(f"  {endpoint} holds {plan.load_of(endpoint)}")
     if len(plan.pservers) > _SHOWN:

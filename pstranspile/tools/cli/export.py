@@ -294,7 +294,7 @@ def _values(module: Module, model: Program, options: argparse.Namespace) -> Mapp
     from pstranspile.runtime.run.prepared import run as run_program
     from pstranspile.runtime.run.scope import Scope
 
-    scope, values = Scope(), begun_with(options.init, module.main, module.startup)
+    scope, values = Scope(), begun_with(options.init, module.main, module.startup, start=module.start)
     if module.startup is not None:
         run_program(module.startup, {}, (), scope)
     for name, value in values.items():

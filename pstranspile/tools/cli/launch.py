@@ -30,6 +30,7 @@ from pstranspile.tools.cli.common import (
     begun_on_machines,
     check_checkpoints,
     deciding,
+    file_of_start,
     files_read,
     load_compiled,
     make_parser,
@@ -134,7 +135,7 @@ def run(arguments: Sequence[str]) -> int:
             options.init = settled(options.init)
         first = job.roles[cluster.trainers[0].name]
         source = None if compiled is None else compiled.source
-        begun_on_machines(options.init, first, source, resumed=bool(options.resume))
+        begun_on_machines(options.init, first, source, start=job.values(), resumed=bool(options.resume))
         from pstranspile.cluster.machines.feeding import require_fed
         from pstranspile.runtime.run.step_feeds import RowSource
 
@@ -249,7 +250,7 @@ def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
 
     result = load_compiled(options)
     with status("launch") as tell:
-        write_outputs(target, dict(files_of(result, "ir", tell)))
+        write_outputs(target, {**dict(files_of(result, "ir", tell)), **file_of_start(result.source)})
     return result
 
 

@@ -108,7 +108,10 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         feeds.require(compiled.trainer(0).main)
     else:
         require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
-    init = begun_on_machines(options.init, compiled.trainer(0), compiled.source, resumed=bool(options.resume))
+    source = compiled.source
+    init = begun_on_machines(
+        options.init, compiled.trainer(0), source, start=source.start, resumed=bool(options.resume)
+    )
     require_ray()
     _have_ray_print_plainly()
     view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()

@@ -201,7 +201,7 @@ def _run(
             steps,
             _fetched(turns, fetches),
             programs=turns,
-            init=begun_with(options.init, declaring, module.startup, resumed=bool(options.resume)),
+            init=begun_with(options.init, declaring, module.startup, start=module.start, resumed=bool(options.resume)),
             seed=record.seed if record else kept.seed if kept else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             run=run,

@@ -111,7 +111,8 @@ class Session:
     def start(self) -> None:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
 
-        values = begun_with(self.options.init, self.program, self.module.startup, resumed=bool(self.options.resume))
+        resumed, start = bool(self.options.resume), self.module.start
+        values = begun_with(self.options.init, self.program, self.module.startup, start=start, resumed=resumed)
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():

@@ -457,6 +457,7 @@ def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
     """The machines, none of which has begun."""
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
-    init = begun_with(options.init, first.main, first.startup, resumed=bool(options.begin or options.resume))
+    resumed = bool(options.begin or options.resume)
+    init = begun_with(options.init, first.main, first.startup, start=folder.values(), resumed=resumed)
     cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
     return cluster

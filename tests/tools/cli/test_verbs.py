@@ -286,7 +286,7 @@ def test_diff_of_output_folders(tmp_path, capsys):
     assert "is a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "local-sgd", "single-process-multi-thread"])
+@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "ddp", "local-sgd", "single-process-multi-thread"])
 def test_trainers_without_servers_may_be_a_number(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -1,0 +1,25 @@
+"""Mode ddp: the mean of all trainers' gradients, as PyTorch's DistributedDataParallel takes it."""
+
+from __future__ import annotations
+
+from pstranspile.compiler.analysis.reductions import Reduction, find_reductions
+from pstranspile.compiler.modes.grad_allreduce import GradAllreduce
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Module
+
+
+class DataParallel(GradAllreduce):
+    """Every trainer applies the mean of all trainers' gradients of a loss. Sparse gradients are summed row by row."""
+
+    settings = GradAllreduce.settings._replace(
+        doc="no servers: gradients are averaged over all trainers, as PyTorch's DistributedDataParallel does it",
+        cause="mode = ddp",
+    )
+
+    def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
+        """The gradients, dense and sparse ones: the transports of PyTorch gather the rows of sparse ones."""
+        reductions, findings = find_reductions(module.main, rings)
+        return reductions, [finding for finding in findings if finding.code != "collective-sparse"]
+
+
+MODE = DataParallel()

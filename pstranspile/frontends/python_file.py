@@ -1,0 +1,136 @@
+"""A module that a function of a user's Python file makes: the input `FILE.py:NAME`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn, TypeVar
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
+from pstranspile.ir.model import Location, Module
+
+_Result = TypeVar("_Result")
+
+_PACKAGE = str(Path(__file__).parents[1])
+"""The folder of this package, whose frames say nothing to the author of a file."""
+
+_IMPORTING = (str(importlib.__path__[0]), "<frozen importlib")
+"""How the files of Python's import system begin."""
+
+
+def module_of(file: str, name: str) -> Module:
+    """The module that the function `name` of a Python file gives, called without arguments.
+
+    The function may give a Module, or a model that `pstranspile.torch` has traced; `name` may also be one of these
+    itself. The file is imported once, as Python imports a module of its name: its folder comes first on Python's path.
+    What it prints goes to stderr, so that programs on stdout stay whole. Raises DiagnosticError (`input-python`) with
+    the line of the file where it fails.
+    """
+    place = os.path.realpath(file)
+    if not os.path.isfile(place):
+        problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
+        raise DiagnosticError([error("input-unreadable", problem, Location(file))])
+    with redirect_stdout(sys.stderr):
+        imported = _calling(file, lambda: _imported(place))
+        if not hasattr(imported, name):
+            _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
+        found = getattr(imported, name)
+        made = _calling(file, found) if callable(found) and not hasattr(found, "module") else found
+    module = getattr(made, "module", made)
+    if not isinstance(module, Module):
+        _refuse(
+            file,
+            f"{name} gives a value of type {type(made).__name__}; what pstranspile.torch.trace gives is needed, or a "
+            "pstranspile.Module",
+        )
+    return module
+
+
+def _refuse(file: str, message: str) -> NoReturn:
+    raise DiagnosticError([error("input-python", message, Location(file))])
+
+
+def _public(imported: ModuleType) -> list[str]:
+    return [name for name in vars(imported) if not name.startswith("_")]
+
+
+def _imported(place: str) -> ModuleType:
+    """The module of a file, imported as `import` does it, with the folder of the file first on the path."""
+    stem = Path(place).stem
+    held = sys.modules.get(stem)
+    if held is not None and os.path.realpath(getattr(held, "__file__", None) or "") == place:
+        return held
+    folder = str(Path(place).parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(stem, place)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    if held is None:  # a module of Python's own with this name stays what it is
+        sys.modules[stem] = made
+    try:
+        spec.loader.exec_module(made)
+    except BaseException:
+        if held is None:
+            del sys.modules[stem]
+        raise
+    return made
+
+
+def _calling(file: str, function: Callable[[], _Result]) -> _Result:
+    """What a function gives. Raises DiagnosticError with the user's line for whatever it raises."""
+    with _told(file):
+        return function()
+
+
+@contextmanager
+def _told(file: str) -> Generator[None]:
+    try:
+        yield
+    except DiagnosticError:
+        raise
+    except SystemExit as stop:
+        _refuse(
+            file,
+            f"it ends the process (status {stop.code}); a file whose work stands under `if __name__ == "
+            '"__main__":` can be imported',
+        )
+    except SyntaxError as problem:
+        where = Location(_shown(problem.filename or file, file), problem.lineno or 0, problem.offset or 0)
+        raise DiagnosticError([error("input-python", f"SyntaxError: {problem.msg}", where)]) from problem
+    except Exception as problem:  # whatever the user's code raises
+        raise DiagnosticError([_finding(problem, file)]) from problem
+
+
+def _finding(problem: Exception, file: str) -> Any:
+    """What the user's code raised, at its innermost line in the user's files; the lines that led there are notes."""
+    frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_of_user(frame.filename)]
+    places = [Location(_shown(frame.filename, file), frame.lineno or 0, 0) for frame in frames]
+    kind = type(problem).__name__
+    lines = str(problem).splitlines()
+    message = f"{kind}: {lines[0]}" if lines else kind
+    notes = [Note("called from here", place) for place in reversed(places[:-1])][:_MOST_CALLS]
+    notes += [Note("\n".join(lines[1:]))] if any(line.strip() for line in lines[1:]) else []
+    return error("input-python", message, places[-1] if places else Location(file), notes=notes)
+
+
+_MOST_CALLS = 5
+"""The most calls that led to a failure which are shown."""
+
+
+def _is_of_user(file: str) -> bool:
+    library = "site-packages" in file or "dist-packages" in file or file.startswith(os.path.dirname(os.__file__))
+    return not (library or file.startswith((_PACKAGE, "<", *_IMPORTING)))
+
+
+def _shown(found: str, file: str) -> str:
+    """A file's name as the user gave it, where it is the user's own."""
+    return file if os.path.realpath(found) == os.path.realpath(file) else found

@@ -1,0 +1,192 @@
+"""The input `FILE.py:NAME`: a function of a user's file gives the program, and the values that it starts with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.tools.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JOB = ("--pservers", "2", "--trainers", "2")
+
+FILE = f'''
+from dataclasses import replace
+
+import numpy as np
+
+import pstranspile as ps
+from pstranspile.ir.frozen import FrozenMap
+
+
+def training():
+    """A program with values of its own to start with, and a batch as an example."""
+    print("made")
+    module = ps.load({str(EXAMPLES / "mnist_mlp.ir")!r})
+    draw = np.random.default_rng(7)
+    shape = module.main.main_block.vars["fc_0.w_0"].shape
+    start = {{"fc_0.w_0": draw.normal(size=shape).astype("f4")}}
+    example = {{"img": draw.normal(size=(4, 784)).astype("f4"), "label": np.array([[1], [2], [3], [9]])}}
+    return replace(module, start=FrozenMap(start), example=FrozenMap(example))
+
+
+module = ps.load({str(EXAMPLES / "mnist_mlp.ir")!r})
+
+
+class Traced:
+    """What a frontend gives: an object with a module."""
+
+    module = module
+
+
+traced = Traced()
+
+
+def failing():
+    return helper([])
+
+
+def helper(items):
+    return items[3]
+
+
+def number():
+    return 3
+
+
+def ending():
+    raise SystemExit(4)
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "model_of_a_user", raising=False)
+    Path("model_of_a_user.py").write_text(FILE)
+    yield "model_of_a_user.py"
+    sys.modules.pop("model_of_a_user", None)
+
+
+def test_a_function_a_module_and_what_has_a_module_are_taken(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = ps.load(EXAMPLES / "mnist_mlp.ir")
+    for name in ("training", "module", "traced"):
+        assert ps.load(f"{file}:{name}") == expected
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "made\n"
+
+
+def test_what_is_wrong_is_told_at_the_line(file: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        ps.load(f"{file}:failing")
+    (found,) = caught.value.diagnostics
+    assert found.code == "input-python"
+    assert found.message == "IndexError: list index out of range"
+    lines = FILE.splitlines()
+    assert found.location is not None
+    assert (found.location.file, lines[found.location.line - 1]) == (file, "    return items[3]")
+    assert [lines[note.location.line - 1] for note in found.notes if note.location] == ["    return helper([])"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("trainin", "it has no trainin; did you mean training?"),
+        ("number", "number gives a value of type int; what pstranspile.torch.trace gives is needed"),
+        ("ending", "it ends the process (status 4)"),
+    ],
+)
+def test_names_that_give_no_program(file: str, name: str, message: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        ps.load(f"{file}:{name}")
+    assert message in caught.value.diagnostics[0].message
+    assert caught.value.diagnostics[0].code == "input-python"
+
+
+def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.py").write_text("def training(:\n")
+    Path("folder.py").mkdir()
+    for given, told in (
+        ("gone.py:training", "gone.py: error[input-unreadable]: there is no such file"),
+        ("folder.py:training", "folder.py: error[input-unreadable]: this is a folder"),
+        ("wrong.py:training", "wrong.py:1:14: error[input-python]: SyntaxError"),
+    ):
+        assert main(["plan", given, *JOB]) == 1
+        assert told in capsys.readouterr().err
+    assert main(["plan", "wrong.py:training", *JOB, "--startup", "startup.pb"]) == 1
+    assert "no file of it can be given" in capsys.readouterr().err
+
+
+def test_a_file_that_is_called_so_is_read_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.py:b").write_text((EXAMPLES / "regression.ir").read_text())
+    assert ps.load("a.py:b") == ps.load(EXAMPLES / "regression.ir")
+
+
+def test_check_begins_with_the_values_and_makes_data_like_the_example(file: str) -> None:
+    module = ps.load(f"{file}:training")
+    seen: list[ps.Report] = [ps.check(module, ps.Job(pservers=2, trainers=2)) for _ in range(2)]
+    assert seen[0].holds
+    assert seen[0] == seen[1]
+
+
+def test_every_verb_starts_with_the_values(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = f"{file}:training"
+    draw = np.random.default_rng(1)
+    np.savez("data.npz", img=draw.normal(size=(2, 4, 784)).astype("f4"), label=draw.integers(0, 10, (2, 4, 1)))
+    feed = ("--feed", "data.npz")
+    module = ps.load(given)
+    np.savez("start.npz", **module.start)
+    assert main(["run", str(EXAMPLES / "mnist_mlp.ir"), *feed, "--init", "start.npz", "--save", "expected.npz"]) == 0
+    assert main(["run", given, *feed, "--save", "single.npz"]) == 0
+    expected, single = dict(np.load("expected.npz")), dict(np.load("single.npz"))
+    assert expected.keys() == single.keys()
+    assert all(np.array_equal(expected[name], single[name]) for name in expected)
+    assert main(["run", given, *JOB, *feed, "--save", "cluster.npz"]) == 0
+    assert main(["launch", given, *JOB, *feed, "--save", "processes.npz"]) == 0
+    assert main(["compile", given, *JOB, "-o", "out"]) == 0
+    assert "start.npz with the values that it starts with" in capsys.readouterr().err
+    assert main(["launch", "out", *feed, "--save", "folder.npz"]) == 0
+    cluster = dict(np.load("cluster.npz"))
+    for name in ("processes.npz", "folder.npz"):
+        other = dict(np.load(name))
+        assert all(np.array_equal(other[key], cluster[key]) for key in cluster if key.startswith("param/"))
+    np.testing.assert_allclose(cluster["param/fc_0.w_0"], expected["param/fc_0.w_0"], rtol=1e-4, atol=1e-5)
+    for verb in ("verify", "report", "explain"):
+        assert main([verb, "out"] if verb != "report" else [verb, "out", "-o", "page.html"]) == 0
+    assert main(["check", given, *JOB]) == 0
+    capsys.readouterr()
+
+
+def test_values_of_an_earlier_compile_do_not_stay(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", f"{file}:training", *JOB, "-o", "out"]) == 0
+    assert json.loads(Path("out/plan.json").read_text())["start"] == "start.npz"
+    before = Path("out/start.npz").read_bytes()
+    assert main(["compile", f"{file}:training", *JOB, "-o", "out"]) == 0
+    assert Path("out/start.npz").read_bytes() == before
+    assert main(["compile", f"{file}:module", *JOB, "-o", "out"]) == 0
+    assert "removed, of the earlier compile: start.npz" in capsys.readouterr().err
+    assert not Path("out/start.npz").exists()
+    Path("out/start.npz").write_bytes(b"mine")
+    assert main(["compile", f"{file}:module", *JOB, "-o", "out"]) == 0
+    assert Path("out/start.npz").read_bytes() == b"mine"
+    assert main(["compile", f"{file}:training", *JOB, "-o", "out"]) == 1
+    assert Path("out/start.npz").read_bytes() == b"mine"
+    capsys.readouterr()
+
+
+def test_a_job_whose_values_are_gone_is_refused(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", f"{file}:training", *JOB, "-o", "out"]) == 0
+    Path("out/start.npz").unlink()
+    capsys.readouterr()
+    assert main(["launch", "out"]) == 1
+    assert "start.npz, with the values that the job starts with, is missing" in capsys.readouterr().err
