@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pstranspile.compiler.job import Job
+from pstranspile.frontends.torch.capture import tensors_of
+from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
 from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.model import Block, Location, Op
@@ -95,7 +97,9 @@ def check_model(
     trainers: int = 2,
     pservers: int = 0,
     batches: Iterable[Any] | None = None,
-    clip: Any = None,
+    clip: Clipping | None = None,
+    schedule: Any = None,
+    accumulate: int = 1,
 ) -> ModelReport:
     """Whether `trainers` ranks of DistributedDataParallel, or trainers with parameter servers, train as one process.
 
@@ -103,15 +107,19 @@ def check_model(
     Without them batches like `batch` are made, in which masks and lengths differ from row to row. Raises
     DiagnosticError for a model that is not translated.
     """
-    training = trace(model, batch, loss=loss, optimizer=optimizer, clip=clip)
     given = list(batches) if batches is not None else made_batches(batch, STEPS, trainers)
+    options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": len(given), "accumulate": accumulate}
+    training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
     return check_training(training, given, trainers=trainers, pservers=pservers)
 
 
 def check_training(training: Training, batches: Sequence[Any], *, trainers: int, pservers: int = 0) -> ModelReport:
     """As `check_model`, for a model that was traced before. The state of `training` is where both sides begin."""
     fed = [training.feeds(batch) for batch in batches]
-    job = Job(pservers=pservers, trainers=trainers) if pservers else Job(trainers=trainers, mode="grad-allreduce")
+    for feed in fed:
+        for share in _shares(feed, trainers):
+            training.require_sizes(share)
+    job = Job(pservers=pservers, trainers=trainers) if pservers else Job(trainers=trainers, mode="ddp")
     report = check(training.module, job, feeds=fed, steps=len(fed), init=training.state)
     causes = [_explained(cause, training, fed, trainers) for cause in report.causes]
     return ModelReport(report, tuple(_by_line(causes)))
@@ -197,7 +205,7 @@ def _of_whole_batch(op: Op, block: Block) -> bool:
 
 
 def _rows_by_rows(op: Op, block: Block) -> bool:
-    var = block.vars.get(op.output("Out"))
+    var = block.vars.get(op.output("Out") or "")
     return var is not None and var.tensor is not None and tuple(var.tensor.shape) == (-1, -1)
 
 
@@ -209,9 +217,9 @@ def _divisor(op: Op, block: Block) -> str | None:
             break
         if later.type == "elementwise_div" and later.input("X") in reached and later.input("Y") not in reached:
             return later.input("Y")
-        if later.type in ("scale", "elementwise_add", "elementwise_mul", "reshape2", "assign", "cast"):
-            if reached.intersection(later.output_names) or reached.intersection(later.input_names):
-                reached.update(later.output_names)
+        passes_on = later.type in ("scale", "elementwise_add", "elementwise_mul", "reshape2", "assign", "cast")
+        if passes_on and reached.intersection(later.input_names):
+            reached.update(later.output_names)
     return None
 
 
@@ -239,7 +247,7 @@ def _counts(
             run(training.module["startup"], scope=scope)
             for name, value in training.state.items():
                 scope[name] = value.reshape(value.shape or (1,)).copy()
-            share = {name: np.array_split(array, trainers)[rank] for name, array in feed.items()}
+            share = _shares(feed, trainers)[rank]
             with np.errstate(all="ignore"):
                 out = run(main, feed=share, fetch=[divisor], scope=scope)
             value = np.asarray(out[divisor])
@@ -249,6 +257,12 @@ def _counts(
         if len({*numbers}) > 1:
             return step, numbers
     return None
+
+
+def _shares(feed: Mapping[str, Array], trainers: int) -> list[dict[str, Array]]:
+    """What each rank is fed of a batch: its rows, in order."""
+    parts = {name: np.array_split(array, trainers) for name, array in feed.items()}
+    return [{name: part[rank] for name, part in parts.items()} for rank in range(trainers)]
 
 
 # Batches like a given one.
@@ -262,11 +276,12 @@ def made_batches(batch: Any, count: int, trainers: int, seed: int = 0) -> list[A
     than in others.
     """
     draw = np.random.default_rng(seed)
-    items = list(batch.items()) if isinstance(batch, Mapping) else list(enumerate(batch))
+    named = dict(cast("Mapping[str, Any]", batch)) if isinstance(batch, Mapping) else None
+    values: Sequence[Any] = list(named.values()) if named is not None else tensors_of(batch)
     result: list[Any] = []
     for _ in range(count):
-        made = {key: _like(_array(value), trainers, draw) for key, value in items}
-        result.append(made if isinstance(batch, Mapping) else tuple(made[key] for key, _ in items))
+        made = [_like(_array(value), trainers, draw) for value in values]
+        result.append(tuple(made) if named is None else dict(zip(named, made, strict=True)))
     return result
 
 

@@ -486,12 +486,12 @@ def _reduce(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.as_type(tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype))
     axes = axes_of(argument(node, 1, "dim"), len(tracing.dims(x)))
     if kind in ("amax", "amin") and tracing.dtype(x) in FLOATS:
-        _even(f"reduce_{kind[1:]}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
+        evenly(f"reduce_{kind[1:]}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
         return
     reduced(_REDUCED[kind], x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
 
 
-def _even(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
+def evenly(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
     """The largest or smallest elements along axes; the gradient is divided evenly among equal ones, as in torch."""
     reduced(op_type, x, found := tracing.temp(out), axes, True, tracing)
     tracing.draft.stop_gradient.add(found)
@@ -507,36 +507,6 @@ def _even(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, traci
         tracing.alias(out, wide)
     else:
         reduced("reduce_sum", wide, out, axes, False, tracing)
-
-
-@aten("max", "min", "max.dim", "min.dim")
-def _extreme(node: Any, tracing: Tracing, out: str) -> None:
-    kind = node.target.__name__.split(".")[0]
-    x = tracing.value(node.args[0])
-    if len(node.args) < 2:
-        _even(f"reduce_{kind}", x, out, axes_of(None, len(tracing.dims(x))), False, tracing)
-        return
-    axis, keep = node.args[1] % max(len(tracing.dims(x)), 1), bool(argument(node, 2, "keepdim", False))
-    tracing.parts[node.name] = [*picked(kind, x, out, axis, keep, tracing)]
-
-
-def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) -> tuple[str, str]:
-    """The largest (`max`) or smallest (`min`) elements along an axis and their places.
-
-    The gradient goes to the first of equal elements, as in torch.
-    """
-    from pstranspile.frontends.torch.tensors import gathered
-
-    at = tracing.made(f"arg_{kind}", of, {"axis": axis, "keepdims": True}, X=x)
-    tracing.draft.stop_gradient.add(at)
-    gathered(x, at, values := tracing.temp(of), axis, tracing)
-    values = tracing.resolved(values)
-    if keep:
-        return values, at
-    reduced("reduce_sum", values, narrow := tracing.temp(of), [axis], False, tracing)
-    reduced("reduce_sum", at, places := tracing.temp(of), [axis], False, tracing)
-    tracing.draft.stop_gradient.add(places)
-    return narrow, places
 
 
 @aten("argmax", "argmin")

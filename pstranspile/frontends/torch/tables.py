@@ -13,8 +13,8 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import compared, picked, reduced
-from pstranspile.frontends.torch.tensors import cut
+from pstranspile.frontends.torch.elements import compared, reduced
+from pstranspile.frontends.torch.tensors import cut, picked
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.types import DType
 

@@ -18,7 +18,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import axes_of, compare
+from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduced
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -524,6 +524,34 @@ def gathered(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
         return
     reshape(picked, wide := tracing.temp(out), dims, tracing)
     tracing.alias(out, swapped(wide, axis, rank - 1, tracing))
+
+
+@aten("max", "min", "max.dim", "min.dim")
+def _extreme(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x = tracing.value(node.args[0])
+    if len(node.args) < 2:
+        evenly(f"reduce_{kind}", x, out, axes_of(None, len(tracing.dims(x))), False, tracing)
+        return
+    axis, keep = node.args[1] % max(len(tracing.dims(x)), 1), bool(argument(node, 2, "keepdim", False))
+    tracing.parts[node.name] = [*picked(kind, x, out, axis, keep, tracing)]
+
+
+def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) -> tuple[str, str]:
+    """The largest (`max`) or smallest (`min`) elements along an axis and their places.
+
+    The gradient goes to the first of equal elements, as in torch.
+    """
+    at = tracing.made(f"arg_{kind}", of, {"axis": axis, "keepdims": True}, X=x)
+    tracing.draft.stop_gradient.add(at)
+    gathered(x, at, values := tracing.temp(of), axis, tracing)
+    values = tracing.resolved(values)
+    if keep:
+        return values, at
+    reduced("reduce_sum", values, narrow := tracing.temp(of), [axis], False, tracing)
+    reduced("reduce_sum", at, places := tracing.temp(of), [axis], False, tracing)
+    tracing.draft.stop_gradient.add(places)
+    return narrow, places
 
 
 @aten("one_hot")

@@ -18,7 +18,7 @@ from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
 from pstranspile.frontends.torch.capture import Captured, Guard, Loss, captured, tensors_of, torch_library, user_line
 from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, single, states_of
-from pstranspile.frontends.torch.tracing import Tracing, is_known, reader_of
+from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Module, Op
@@ -28,14 +28,24 @@ from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array
 
-READ_BY = (elements, images, losses, networks, recurrent, tables, tensors)
-"""The modules that register readers."""
+_FAMILIES = (elements, images, losses, networks, recurrent, tables, tensors)
+"""The modules that read operators."""
+
+
+def operators() -> dict[str, list[str]]:
+    """The ATen operators that are translated, by family: `max.dim`, or `add` for all overloads of this name."""
+    made = {family.__name__.rpartition(".")[2]: family.__name__ for family in _FAMILIES}
+    return {
+        family: sorted(name for name, reader in READERS.items() if reader.__module__ == module)
+        for family, module in made.items()
+    }
 
 
 class Training:
     """What `trace` returns: a training program, and its state on one machine.
 
-    `module` has the programs `@main` and `@startup`, `loss` names the loss, `inputs` are the names of what is fed.
+    `module` has the programs `@main` and `@startup`, `loss` names the loss, `inputs` are the names of what is fed, and
+    `shapes` are the dims in torch of the model's parameters and buffers.
     """
 
     def __init__(
@@ -51,10 +61,15 @@ class Training:
         self.loss = loss
         self.inputs = tuple(inputs)
         self.guards = tuple(guards)
-        self._dims: Mapping[str, tuple[int, ...]] = shapes or {}
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes or {}
         self._scope = Scope()
         run(module["startup"], scope=self._scope)
         self.load(state)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model's parameters and buffers."""
+        return tuple(self.shapes)
 
     @property
     def state(self) -> dict[str, Array]:
@@ -64,7 +79,7 @@ class Training:
         names = [var.name for var in self.module["main"].main_block.vars.values() if var.persistable]
         held = {name: self._scope.get(name) for name in names}
         return {
-            name: np.array(value).reshape(self._dims.get(name, np.shape(value)))
+            name: np.array(value).reshape(self.shapes.get(name, np.shape(value)))
             for name, value in held.items()
             if isinstance(value, np.ndarray)
         }
@@ -326,7 +341,7 @@ def _read(node: Any, tracing: Tracing) -> None:
 
 def _part(node: Any, tracing: Tracing) -> None:
     source, at = node.args
-    made: str | None = tracing.parts[source.name][at]
+    made: str | None = tracing.parts[str(source.name)][int(at)]
     if made is None:
         raise Refused(f"its result {at} is asked for, which is not made")
     tracing.names[node.name] = made
