@@ -34,14 +34,14 @@ def state_dict(source: _Source, training: Training | None = None) -> dict[str, A
     """Parameters and buffers as tensors under torch's names, for `model.load_state_dict(..., strict=False)`.
 
     `source` is a training; a cluster that has run; what `run` saved (`.npz`), as a file or as the arrays in it; or a
-    checkpoint, or a folder of some, of which it is the newest. `training`, which the program is of, says which variables
-    are the model's; a checkpoint needs it. Raises DiagnosticError for what can't be read or does not fit.
+    checkpoint, or a folder of some, of which it is the newest. `training`, which the program is of, says which
+    variables are the model's; a checkpoint needs it. Raises DiagnosticError for what can't be read or does not fit.
     """
     torch = torch_library()
     arrays = _arrays(source, training)
     own = source if isinstance(source, Training) else training
     kept = arrays if own is None else {name: arrays[name] for name in own.names if name in arrays}
-    shapes = {} if own is None else own.shapes
+    shapes: Mapping[str, tuple[int, ...]] = {} if own is None else own.shapes
     made = {name: np.ascontiguousarray(array).reshape(shapes.get(name, array.shape)) for name, array in kept.items()}
     return {name: torch.from_numpy(array.copy()) for name, array in made.items()}
 

@@ -123,15 +123,23 @@ def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
         aten = torch_library().ops.aten
         tried = {getattr(aten, name).default for name in _OF_ELEMENTS}
-    exported = exported.run_decompositions({one: every[one] for one in tried if one in every})
+    missing = {one for one in tried if one in every} | _missing(exported, every, known)
     for _ in range(_ROUNDS):
-        targets = {node.target for node in exported.graph.nodes if node.op == "call_function"}
-        missing = {one for one in targets if one in every and not known(getattr(one, "__name__", ""))} - tried
-        if not missing:
-            break
         tried |= missing
         exported = exported.run_decompositions({one: every[one] for one in missing})
+        missing = _missing(exported, every, known) - tried
+        if not missing:
+            break
     return exported
+
+
+def _missing(exported: Any, every: Mapping[Any, Any], known: Callable[[str], bool]) -> set[Any]:
+    """The operators of a graph that are not known, but defined by others. Those that write in place are as the others
+    are, once the graph has no side effects.
+    """
+    targets = {node.target for node in exported.graph.nodes if node.op == "call_function" and node.target in every}
+    names = {one: str(getattr(one, "__name__", "")) for one in targets}
+    return {one for one, name in names.items() if not known(name) and not known(name.replace("_.", ".", 1))}
 
 
 def _step(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, parts: int) -> Any:
@@ -184,7 +192,9 @@ def _quiet() -> Generator[None]:
     """Keeps torch's own log of what it could not do off stderr; what is raised says it."""
     logger = logging.getLogger("torch")
     before = logger.disabled
-    levels = {name: logging.getLogger(name).level for name in ("torch", "torch._subclasses.fake_tensor")}
+    levels = {
+        name: logging.getLogger(name).level for name in ("torch", "torch.__trace", "torch._subclasses.fake_tensor")
+    }
     for name in levels:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logger.disabled = True

@@ -11,6 +11,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     sizes_of,
     transpose,
 )
+from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import compared, reduced, soft_plus
 from pstranspile.frontends.torch.networks import logs
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten
@@ -94,30 +95,24 @@ def _picked_losses(
     tracing: Tracing,
 ) -> tuple[str, str]:
     """The losses of rows [rows, 1], and what each row counts."""
-    width = tracing.dims(x)[1]
     if kind == "cross_entropy_loss":
         logs(x, shares := tracing.temp(out), 1, tracing)
     else:
         shares = x
     within = _within(labels, real, tracing)
-    hot = tracing.made("one_hot_v2", out, {"depth": width}, X=_flat(within, tracing))
-    hot = tracing.as_type(hot, tracing.dtype(x))
-    hot = tracing.made("elementwise_mul", out, X=hot, Y=real)
     counts = real
     if weights is not None:
-        hot = tracing.made("elementwise_mul", out, X=hot, Y=weights)
-        reduced("reduce_sum", hot, counts := tracing.temp(out), [1], True, tracing)
-    tracing.draft.stop_gradient.update((hot, counts))
-    reduced(
-        "reduce_sum",
-        tracing.made("elementwise_mul", out, X=shares, Y=hot),
-        picked := tracing.temp(out),
-        [1],
-        True,
-        tracing,
-    )
+        flat = tracing.made("gather", out, X=weights, Index=_flat(within, tracing))
+        reshape(flat, each := tracing.temp(out), [-1, 1], tracing)
+        counts = tracing.made("elementwise_mul", out, X=each, Y=real)
+    tracing.draft.stop_gradient.add(counts)
+    found = tracing.made("index_sample", out, X=shares, Index=within)
+    picked = tracing.made("elementwise_mul", out, X=found, Y=counts)
     losses = tracing.scaled(picked, smoothing - 1.0)
     if smoothing:
+        width = tracing.size(x, 1)
+        if is_code(width):
+            raise Refused("it smooths labels over as many classes as a batch has rows")
         every = shares if weights is None else tracing.made("elementwise_mul", out, X=shares, Y=weights)
         reduced("reduce_sum", every, spread := tracing.temp(out), [1], True, tracing)
         spread = tracing.made("elementwise_mul", out, X=spread, Y=real)

@@ -115,7 +115,8 @@ def images():
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_image_layer_beside_torch(name):
-    assert_part_alike(images, name)
+    # as in Fluid, the places of points are computed in single precision
+    assert_part_alike(images, name, most=1e-7 if name.startswith("bi") else 1e-9)
 
 
 class Rows(nn.Module):
@@ -137,7 +138,7 @@ class Recurrent(nn.Module):
         self.layer = layer
 
     def forward(self, steps):
-        outputs, last = self.layer(steps)
+        outputs, last = self.layer(steps if self.layer.batch_first else steps.transpose(0, 1))
         states = last if isinstance(last, tuple) else (last,)
         return (outputs**2).mean() + sum((state**2).mean() for state in states)
 
@@ -194,12 +195,7 @@ SEQUENCES = {
 
 def sequences():
     parts = {name: make() for name, make in SEQUENCES.items()}
-    parts["gru"].reads = ("turned",)
-    return parts, lambda: {
-        "x": torch.randn(ROWS, 6),
-        "steps": torch.randn(ROWS, 4, 8),
-        "turned": torch.randn(ROWS, ROWS, 8),
-    }
+    return parts, lambda: {"x": torch.randn(ROWS, 6), "steps": torch.randn(ROWS, 4, 8)}
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
