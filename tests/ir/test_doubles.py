@@ -8,9 +8,11 @@ from pstranspile.ir.attributes import Double
 
 TEXT = """ir 1
 program @main {
-  temp %x : f64[2]
-  temp %y : f64[2]
-  scale(X=%x) -> Out=%y {scale:double=0.1}
+  block ^0 {
+    temp %x : f64[2]
+    temp %y : f64[2]
+    scale(X=%x) -> Out=%y {scale:double=0.1}
+  }
 }
 """
 
@@ -21,7 +23,7 @@ def test_a_double_is_kept_by_text_and_protobuf():
     assert op.attrs["scale"] == Double(0.1)
     assert type(op.attrs["scale"]) is Double
     assert "scale:double=0.1" in ps.dumps(module)
-    again = program_from_bytes(program_to_bytes(module.main))
+    again = program_from_bytes(program_to_bytes(module.main), "a.pb", "main")
     assert again.main_block.ops[0].attrs["scale"] == 0.1
     assert not [item for item in ps.verify(module) if item.code == "attribute-kind"]
 

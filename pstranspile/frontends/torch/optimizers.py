@@ -266,26 +266,40 @@ def _rates(
             message = f"{kind}: how many steps it is asked for must be said (steps=1000)"
             findings.append(error(OPTIMIZER_CODE, message))
         else:
-            for number, rates in enumerate(_first_rates(schedule, steps)):
-                result[which[0], number] = rates
+            rates, changed = _first_rates(schedule, steps)
+            findings += [
+                error(OPTIMIZER_CODE, f"{kind} changes {name}, too, which is not translated") for name in changed
+            ]
+            for number, listed in enumerate(rates):
+                result[which[0], number] = listed
     return result
 
 
-def _first_rates(schedule: Any, steps: int) -> list[tuple[float, ...]]:
-    """The rates that a scheduler gives each group of its optimizer in the next steps; it stays as it is."""
+def _first_rates(schedule: Any, steps: int) -> tuple[list[tuple[float, ...]], list[str]]:
+    """The rates that a scheduler gives each group of its optimizer in the next steps, and what else of them it changes.
+
+    The scheduler and the optimizer stay as they are.
+    """
     mine = copy.copy(schedule)
     mine.__dict__.update({key: copy.copy(value) for key, value in schedule.__dict__.items() if key != "optimizer"})
     mine.optimizer = copy.copy(schedule.optimizer)
     groups: list[dict[str, Any]] = [{**group} for group in schedule.optimizer.param_groups]
     mine.optimizer.param_groups = groups
     rates: list[list[float]] = [[] for _ in groups]
+    changed: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(steps):
             for held, group in zip(rates, groups, strict=True):
                 held.append(float(group["lr"]))
             mine.step()
-    return [tuple(held) for held in rates]
+            pairs = zip(groups, schedule.optimizer.param_groups, strict=True)
+            changed |= {name: None for new, old in pairs for name in _SETTINGS if new.get(name) != old.get(name)}
+    return [tuple(held) for held in rates], list(changed)
+
+
+_SETTINGS = ("momentum", "betas", "weight_decay", "alpha", "rho", "eps")
+"""The numbers of a group that a scheduler may change beside its rate."""
 
 
 # Clipping.

@@ -68,8 +68,9 @@ def trained(
     loss: Any = None,
     optimizer: Any = None,
     *,
-    steps: int = 6,
+    count: int = 6,
     double: bool = True,
+    torch_loss: Any = None,
     before_update: Any = None,
     after_update: Any = None,
     **options: Any,
@@ -78,13 +79,13 @@ def trained(
     torch.manual_seed(0)
     model = model.double() if double else model
     made = optimizer(model) if optimizer else torch.optim.SGD(model.parameters(), lr=0.05)
-    batches = [in_doubles(batch_of()) if double else batch_of() for _ in range(steps)]
+    batches = [in_doubles(batch_of()) if double else batch_of() for _ in range(count)]
     training = trace(model, batches[0], loss=loss, optimizer=made, **options)
     ours = training.train(batches)
     listed = made if isinstance(made, list) else [made]
     theirs: list[float] = []
     for batch in batches:
-        theirs.append(step(model, batch, loss, listed, before_update and (lambda: before_update(model))))
+        theirs.append(step(model, batch, torch_loss or loss, listed, before_update and (lambda: before_update(model))))
         if after_update is not None:
             after_update()
     return Trained(ours, theirs, model, training)
@@ -108,7 +109,7 @@ def _once(family: Callable[[], tuple[Mapping[str, Any], Callable[[], Any]]]) -> 
     torch.manual_seed(1)
     parts, batch_of = family()
     try:
-        return trained(Together(parts), batch_of, steps=4)
+        return trained(Together(parts), batch_of, count=4)
     except Exception as problem:  # told by every test of the family
         return problem
 

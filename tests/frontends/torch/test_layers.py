@@ -204,7 +204,7 @@ def test_layer_beside_torch(name):
 
 
 def test_a_recurrent_layer_stays_one_recurrence():
-    made = trained(Recurrent(nn.LSTM(8, 5, batch_first=True)), lambda: (torch.randn(ROWS, 7, 8),), steps=1)
+    made = trained(Recurrent(nn.LSTM(8, 5, batch_first=True)), lambda: (torch.randn(ROWS, 7, 8),), count=1)
     types = [op.type for op in made.training.module["main"].main_block.ops]
     assert types.count("recurrent") == 1
     assert types.count("sigmoid") == 0
@@ -287,6 +287,6 @@ def test_table_beside_torch(name):
 
 
 def test_sparse_tables_have_sparse_gradients():
-    made = trained(Looked(nn.Embedding(20, 6, sparse=True)), lambda: (torch.randint(0, 20, (ROWS, 4)),), steps=1)
+    made = trained(Looked(nn.Embedding(20, 6, sparse=True)), lambda: (torch.randint(0, 20, (ROWS, 4)),), count=1)
     lookups = [op for op in made.training.module["main"].main_block.ops if op.type.startswith("lookup_table")]
     assert [op.attrs["is_sparse"] for op in lookups] == [True, True]

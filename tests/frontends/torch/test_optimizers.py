@@ -62,14 +62,14 @@ def test_the_state_of_an_optimizer_is_taken_over(name):
             step(model, (x.double(), y), loss, [optimizer])
         return optimizer
 
-    assert trained(net(), batch, loss, warm, steps=3).apart() < 1e-9
+    assert trained(net(), batch, loss, warm, count=3).apart() < 1e-9
 
 
 @pytest.mark.parametrize(
     "schedule",
     [
         lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 6),
-        lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=8),
+        lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=8, cycle_momentum=False),
         lambda o: optim.lr_scheduler.LambdaLR(o, lambda k: 1 / (k + 1)),
     ],
 )
