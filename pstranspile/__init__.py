@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
     from pstranspile.compiler.analysis.facts import Facts, analyze
-    from pstranspile.compiler.analysis.opgraph import op_graph
+    from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
+    from pstranspile.compiler.plan.edited import PlanFile, load_plan, parse_plan
     from pstranspile.compiler.plan.make import Dispatcher, make_plan
     from pstranspile.compiler.plan.plan import Plan
     from pstranspile.compiler.verify import verify
@@ -63,6 +64,7 @@ _API = {
     "Part": "runtime.run.batch:Part",
     "Op": "ir.model:Op",
     "OpRole": "ir.types:OpRole",
+    "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
@@ -80,16 +82,18 @@ _API = {
     "error": "ir.diagnostics:error",
     "export": "frontends.loading:export",
     "make_op": "ops.build:make_op",
-    "op_graph": "compiler.analysis.opgraph:op_graph",
+    "op_graph": "compiler.analysis.uses:op_graph",
     "load": "frontends.loading:load",
     "load_checkpoint": "cluster.checkpoint.api:load_checkpoint",
     "load_job": "compiler.job.file:load_job",
+    "load_plan": "compiler.plan.edited:load_plan",
     "load_variables": "runtime.files.variables:load_variables",
     "loads": "frontends.loading:loads",
     "save_checkpoint": "cluster.checkpoint.api:save_checkpoint",
     "save_feeds": "runtime.run.step_feeds:save_feeds",
     "save_variables": "runtime.files.variables:save_variables",
     "make_plan": "compiler.plan.make:make_plan",
+    "parse_plan": "compiler.plan.edited:parse_plan",
     "parse_scenario": "cluster.machines.scenario:parse_scenario",
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
@@ -117,6 +121,7 @@ __all__ = [
     "OpRole",
     "Part",
     "Plan",
+    "PlanFile",
     "Program",
     "Report",
     "Role",
@@ -135,11 +140,13 @@ __all__ = [
     "load",
     "load_checkpoint",
     "load_job",
+    "load_plan",
     "load_variables",
     "loads",
     "make_op",
     "make_plan",
     "op_graph",
+    "parse_plan",
     "parse_scenario",
     "prepare",
     "run",

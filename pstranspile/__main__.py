@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 
 
 def _end(number: int, _: object) -> None:
@@ -14,13 +15,24 @@ def _end(number: int, _: object) -> None:
 
 def _end_at_once(number: int, _: object) -> None:
     """Ends the process while it starts: nothing is begun yet, and an exception in an import may be lost."""
+    with suppress(OSError):
+        os.write(2, b"interrupted before anything was done\n")
     os._exit(128 + number)
 
 
-def _take_interrupts() -> None:
-    """Has interrupts raise KeyboardInterrupt from here on."""
-    if signal.getsignal(signal.SIGINT) is _end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def _begin() -> None:
+    """Has signals raise exceptions from here on."""
+    for number in _ends():
+        if signal.getsignal(number) is _end_at_once:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _end)
+
+
+def _ends() -> list[int]:
+    """The signals that end the process: not an interrupt where that is ignored, no hangup under nohup."""
+    hangup = getattr(signal, "SIGHUP", None)
+    handlers = {signal.SIGINT: signal.default_int_handler, hangup: signal.SIG_DFL}
+    wanted = [signal.SIGINT, signal.SIGTERM, *([] if hangup is None else [hangup])]
+    return [n for n in wanted if signal.getsignal(n) in (handlers.get(n, signal.getsignal(n)), _end_at_once)]
 
 
 def _open_streams() -> None:
@@ -34,21 +46,17 @@ def _open_streams() -> None:
 
 def main() -> int:
     """Runs the command of the process's arguments; an interrupt ends it without a traceback even while it starts."""
-    signal.signal(signal.SIGTERM, _end)
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # not under nohup
-        signal.signal(hangup, _end)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end_at_once)
+    for number in _ends():
+        signal.signal(number, _end_at_once)
     _open_streams()
     try:
         from pstranspile.tools.cli import main as run
 
-        return run(begins=_take_interrupts)
+        return run(begins=_begin)
     except KeyboardInterrupt:
         return 130
     finally:
-        _take_interrupts()
+        _begin()
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ def test_a_module_a_plan_and_a_result_print_as_one_line():
     assert len(repr(result)) < 400
     assert repr(ps.Module()) == "<Module: no programs>"
     assert repr(result.trainer(0)).startswith("<Role trainer_0: @main ")
-    assert str(result.plan).splitlines()[:2] == [
+    assert str(result.plan).splitlines()[:3] == [
         "plan 1",
+        f"source {result.fingerprint}",
         "job mode=sync trainers=2 pservers=" + str(list(result.plan.pservers)).replace("'", '"'),
     ]
     assert all("\n" not in repr(value) for value in (module, result, result.plan, result.trainer(0)))

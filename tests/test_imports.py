@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -88,6 +89,69 @@ def test_imports_point_back(path: Path):
         assert not (within(here, FOR_ANY_PROGRAMS) and within(name, TRANSPILER)), f"{here} imports {name}"
         apart = {within(here, APART), within(name, APART)}
         assert None in apart or len(apart) == 1, f"{here} imports {name}"
+
+
+def surface(wing_name: str) -> tuple[set[str], set[str]]:
+    """The modules that a wing promises to others, and those that are its own, as the docstring of the wing says it.
+
+    The sentence "Other wings use ..." names modules in backticks, and packages, which stand for all in them; "Its own
+    are ..." names exceptions.
+    """
+    text = ast.get_docstring(ast.parse((PACKAGE / wing_name / "__init__.py").read_text(encoding="utf-8"))) or ""
+    promised = re.search(r"Other wings use .*?\.(?=\s|$)", text, re.DOTALL)
+    assert promised, f"the docstring of {wing_name} does not say what other wings use"
+    own = re.search(r"Its own (?:are|is) .*?\.(?=\s|$)", text, re.DOTALL)
+    both = [promised[0], own[0] if own else ""]
+    used, kept = ({f"pstranspile.{wing_name}.{name}" for name in re.findall(r"`([\w.]+)`", part)} for part in both)
+    assert kept <= MODULES, f"{wing_name} has no {sorted(kept - MODULES)}"
+    return used & MODULES, kept
+
+
+def is_promised(name: str, used: set[str], kept: set[str]) -> bool:
+    """Whether a module lies in a surface: what names it most precisely counts."""
+    parts = name.split(".")
+    above = [".".join(parts[:length]) for length in range(len(parts), 2, -1)]
+    nearest = next((name for name in above if name in used or name in kept), None)
+    return len(parts) == 2 or nearest in used
+
+
+CROSSING = [
+    (module_name(path), name)
+    for path in FILES
+    for name in sorted(imported(path) & MODULES)
+    if wing(name) != wing(module_name(path)) and wing(name) in WINGS
+]
+"""The imports of one wing, or of a public module beside them, from another: who imports, and what."""
+
+
+@pytest.mark.parametrize("wing_name", WINGS)
+def test_other_wings_use_what_a_wing_promises(wing_name: str):
+    used, kept = surface(wing_name)
+    asked = {name: here for here, name in CROSSING if wing(name) == wing_name}
+    beyond = [f"{here} imports {name}" for name, here in asked.items() if not is_promised(name, used, kept)]
+    assert not beyond, "not promised by the docstring of the wing: " + ", ".join(beyond)
+    if wing_name != "tools":  # the command alone, of which the package's own names make use
+        unused = {name for name in used if not any(f"{other}.".startswith(f"{name}.") for other in asked)}
+        assert not unused, f"promised, and used by no other wing: {sorted(unused)}"
+
+
+def hidden(path: Path) -> list[str]:
+    """Names with an underscore in front that a file takes from a module of another wing."""
+    here, found, modules = module_name(path), [], set[str]()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+        if isinstance(node, ast.ImportFrom) and module.startswith("pstranspile.") and wing(module) != wing(here):
+            found += [f"{module}.{a.name}" for a in node.names if a.name[0] == "_" and a.name[:2] != "__"]
+            modules |= {a.asname or a.name for a in node.names if f"{module}.{a.name}" in MODULES}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            found += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" and node.attr[:2] != "__" else []
+    return found
+
+
+def test_no_wing_uses_hidden_names_of_another():
+    assert {module_name(path): names for path in FILES if (names := hidden(path))} == {}
 
 
 def circle_in(graph: dict[str, set[str]]) -> list[str]:

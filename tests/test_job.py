@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from pstranspile.compiler.job import DEFAULTS, Job, JobError, job_warnings, parse_endpoint
 from pstranspile.compiler.job.file import load_job, parse_setting
-from pstranspile.compiler.job.job import DEFAULTS, Job, JobError, job_warnings, parse_endpoint
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 
 SERVERS = ["a:6174", "b:6174"]

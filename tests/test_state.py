@@ -23,6 +23,7 @@ EXCEPTIONS = {
     ("cluster/net/tls.py", "listening"): "an SSLContext has no constructor for it",
     ("runtime/run/prepared.py", "weakref.finalize(self, linecache.cache.pop, name, None)"): "weakref has no other way",
     ("tools/cli/__init__.py", "sys"): "the streams of the process",
+    ("tools/cli/streams.py", "sys"): "the streams of the process",
     ("tools/cli/cluster_pictures.py", "options"): "a Namespace of argparse is a record of what was given",
     ("tools/cli/launch.py", "options"): "a Namespace of argparse is a record of what was given",
     ("tools/cli/launch_ray.py", "options"): "a Namespace of argparse is a record of what was given",

@@ -4,6 +4,8 @@
 `emit` makes the programs, as the mode of distribution in `modes` says; `link` holds them against each other. `verify`
 says whether one program is well formed, `diff` what differs between two, `explain` why an op or a variable is there.
 
-Other wings use `compile` (compile, prepare, Compiled), `job` (Job), `plan.plan` (Plan), `verify`, `diff` and `explain`.
-Read `pipeline.py` first: it is a compile from top to bottom.
+Other wings use `compile` (compile, prepare, Compiled), `pipeline`, `job` (Job), `plan` (Plan), `verify`, `link`,
+`diff`, `folders` and `explain`, of facts `analysis.facts`, `analysis.tables`, `analysis.updates` and `analysis.uses`,
+and of emitted programs `emit.rules`, `emit.servers` and `modes.geo`. Read `pipeline.py` first: it is a compile from top
+to bottom.
 """

@@ -1,21 +1,25 @@
-"""One compile: a module and a job in, the programs of every machine out."""
+"""One compile: a module and a job in, the programs of every machine out.
+
+Emitted main programs carry their part in the cluster, as Fluid keeps it on its programs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pstranspile.compiler.emit.distribution import Distributions, with_distribution
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import LinkError
-from pstranspile.compiler.modes.shared.base import Emitter
+from pstranspile.compiler.modes import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
-from pstranspile.compiler.plan.plan import DistributedVar, Plan, fingerprint
+from pstranspile.compiler.plan.make import placed_parameters
+from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors, weighed
+from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Observer, Steps
@@ -24,6 +28,69 @@ if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile
 
 __all__ = ["PASSES", "Compiled", "compile", "prepare"]
+
+
+class Distributions:
+    """The distributions of one job's programs; `variables` gives all variables on its servers.
+
+    Fluid gives every program the whole list. Here a trainer's has what trainers fetch, a server's what that server
+    holds; the plan has all.
+    """
+
+    def __init__(self, plan: Plan, variables: Callable[[], Iterable[DistributedVar]]):
+        self.plan = plan
+        self._variables = variables
+
+    @cached_property
+    def fetched(self) -> tuple[DistributedVar, ...]:
+        """What trainers fetch: the parameters."""
+        return tuple(placed_parameters(self.plan))
+
+    @cached_property
+    def held(self) -> dict[str, list[DistributedVar]]:
+        """What each server holds: parameters, and the state of their optimizers."""
+        result: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in self.plan.pservers}
+        for variable in self._variables():
+            result[variable.endpoint].append(variable)
+        return result
+
+    def of_trainer(self, index: int) -> Distribution | None:
+        """What the main program of a trainer carries; None in the collective modes, where Fluid writes nothing."""
+        plan = self.plan
+        if plan.pservers:
+            return self._of(plan.pservers[0], index == 0, self.fetched)
+        if plan.mode != "nccl2" or plan.collective is None:
+            return None
+        settings = plan.collective
+        return Distribution(
+            trainers_endpoints=plan.trainer_endpoints,
+            nccl_comm_num=settings.nccl_comm_num,
+            use_hierarchical_allreduce=settings.use_hierarchical_allreduce,
+            hierarchical_allreduce_inter_nranks=(
+                settings.hierarchical_allreduce_inter_nranks if settings.use_hierarchical_allreduce else 0
+            ),
+        )
+
+    def of_server(self, endpoint: str) -> Distribution:
+        """What the main program of a server carries. As in Fluid, `is_chief` is true: it is made for trainer 0."""
+        return self._of(endpoint, True, self.held[endpoint])
+
+    def _of(self, endpoint: str, is_chief: bool, variables: Sequence[DistributedVar]) -> Distribution:
+        return Distribution(
+            is_distributed=True,
+            is_chief=is_chief,
+            endpoints=self.plan.pservers,
+            ps_endpoint=endpoint,
+            distributed_lookup_table=self.plan.distributed_lookup_table,
+            variables=tuple(variables),
+        )
+
+
+def with_distribution(role: Role, distribution: Distribution | None) -> Role:
+    """The programs of a machine with what is known of its part on the main program."""
+    if distribution is None:
+        return role
+    return role._replace(main=role.main._replace(distribution=distribution))
 
 
 _UNEXPLAINED = Note(
@@ -78,7 +145,7 @@ class Compiled:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the source, which a plan file carries so that it is used for no other."""
-        return fingerprint(self.source)
+        return self.plan.source
 
     @cached_property
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
@@ -137,11 +204,15 @@ def prepare(
 ) -> Compiled:
     """Facts and plan of a compile; programs are made when asked for, and not linked.
 
-    `plan` (made by `make_plan` for the same module, or read from a file) is used instead of one made from the job.
-    Raises DiagnosticError when the module can't be compiled for the job.
+    `plan` (of another compile, of `make_plan`, or read by `load_plan` or `parse_plan`) is used instead of one made from
+    the job. Raises DiagnosticError when the module can't be compiled for the job, or the plan is not for both.
     """
     expect_module(module, "compile")
     expect(job, Job, "compile")
+    if plan is not None and not isinstance(plan, Plan):
+        from pstranspile.compiler.plan.edited import PlanFile
+
+        expect(plan, PlanFile, "compile", "a plan")
     with collector_paused(), _mistakes_told(module):
         steps = Steps(on_pass)
         module, prepared = distribute(module, job, plan, steps)
@@ -154,8 +225,9 @@ def compile(
 ) -> Compiled:
     """All programs of a job, linked. The module is not touched.
 
-    `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the job;
-    its codes begin with `link-` when the emitted programs do not fit together, and no mistake in the module was found.
+    `plan` is used as by `prepare`. `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module
+    can't be compiled for the job, or the plan is not for both; its codes begin with `link-` when the emitted programs
+    do not fit together, and no mistake in the module was found.
     """
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)

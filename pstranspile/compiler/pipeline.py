@@ -9,8 +9,7 @@ from pstranspile.compiler.analysis.causes import already_distributed, declared_a
 from pstranspile.compiler.analysis.tables import require_rows, with_large_tables
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import link
-from pstranspile.compiler.modes import mode_of
-from pstranspile.compiler.modes.shared.base import Prepared
+from pstranspile.compiler.modes import Prepared, mode_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import Module, Role
@@ -74,6 +73,10 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     facts = mode.analyze(module, job, steps)
 
     # plan; the roles are made of it when they are asked for
+    if given is not None:
+        from pstranspile.compiler.plan.edited import require_made_for
+
+        require_made_for(given, module, job)
     return module, mode.prepare(facts, job, given, steps)
 
 

@@ -6,14 +6,19 @@ other parts of this package, as Fluid's network protocol and its arithmetic, are
 `graph` are programs that scripts change, `layers` what they call, `running` how an Executor feeds and runs them,
 `paddle` the names of Paddle 2.x. `net` lets machines of Fluid take part in a job, `arithmetic` rounds as Fluid does.
 
-Other wings use `machines` and `net.system` (FluidSystem), named where a process begins. Read `executor.py` first.
+Other wings use `net.system` (FluidSystem) and `arithmetic`, named where a process begins, and `__main__`, the command
+for scripts. Read `executor.py` first.
 """
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.fluid.running import threads as threads  # isort: split
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Matrix products use one thread, as in Fluid, unless the environment asks for more. One thread is faster for small
+# products and on busy machines, where threads wait for each other. numpy reads the variable when it is imported, so
+# this stands before all else; the processes that a script starts have it as well.
 
 from pstranspile.fluid.missing import module_here, names_of_fluid
 

@@ -8,9 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.running.communicating import idle_server, listen
+from pstranspile.fluid.communicator import idle_server, listen
+from pstranspile.fluid.running.interrupts import STATUS as INTERRUPTED
+from pstranspile.fluid.running.interrupts import interrupted
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, unread, usage
+from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, tell, unread, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 
 
@@ -22,11 +24,11 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     if not arguments or arguments[0] in ("-h", "--help"):
         if arguments:
             return show(f"{usage(command)}\n")
-        print(usage(command), file=sys.stderr)
+        tell(usage(command))
         return 2
     options = parsed(arguments)
     if isinstance(options, str):
-        print(f"{command}: {options}", file=sys.stderr)
+        tell(f"{command}: {options}")
         return 2
     if options.compat:
         from pstranspile.fluid.names_used import report
@@ -36,7 +38,7 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     late = next((word for word in options.rest if word in ("--check", "--explain", "--compat")), None)
     if late is not None:
         told = f"{late} comes after the script, so it is the script's own; options of this command stand before it"
-        print(f"{command}: {told}", file=sys.stderr)
+        tell(f"{command}: {told}")
     listen()
     install_for_children()
     session = Session(options, command)
@@ -53,14 +55,19 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
             _tell_idle_server()
         raise
     except DiagnosticError as problem:
-        sys.stderr.write(f"{rendered(problem)}\n")
+        tell(rendered(problem))
         return 1
+    except KeyboardInterrupt as stop:
+        if sys.excepthook is not sys.__excepthook__:
+            raise
+        tell(interrupted(stop))
+        return INTERRUPTED
     except Exception as problem:
         if isinstance(problem, BrokenPipeError) and is_unread():  # not a connection of the script's own
             return unread()
         if sys.excepthook is not sys.__excepthook__:
             raise
-        sys.stderr.write(traceback_of(problem))
+        tell(traceback_of(problem).removesuffix("\n"))
         return 1
     _tell_idle_server()
     return session.end()
@@ -69,7 +76,7 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
 def _tell_idle_server() -> None:
     told = idle_server()
     if told:
-        print(told, file=sys.stderr)
+        tell(told)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names, has_parts, is_part, module_here
 from pstranspile.fluid.running.flags import begin_script
-from pstranspile.fluid.running.older import change_libraries, give_bytes, give_numbers, give_unequal_rows
-from pstranspile.fluid.running.older_names import give_names
+from pstranspile.fluid.running.older import change_libraries, give_bytes, give_names, give_numbers, give_unequal_rows
 
 HERE = __name__.rpartition(".")[0]
 SCRIPT_PATH = str(Path(__file__).parent / "script_path")

@@ -1,12 +1,218 @@
-"""Fluid's `communicator`. What it does is part of a trainer here; it takes the settings, and ends the trainer."""
+"""Fluid's `communicator`, which takes the settings of a job, and ends the trainer.
+
+What it does is part of a trainer here: which of its settings the trainers of scripts follow, and which change nothing.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
-from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.communicating import DistributedMode, default_flags, mode_of
+from pstranspile.cluster.machines.communicator import Settings
+from pstranspile.compiler.job import Job
+from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.ir.diagnostics import lasting
+
+# What a process of a script hears from its launcher: that the launcher has ended, and that all trainers have.
+
+LAUNCHER = "PSTRANSPILE_LAUNCHER"
+"""The variable of the environment with the number of the pipe that the launcher holds."""
+
+TRAINERS_ENDED = b"t"
+"""What the launcher writes into the pipe of a server when all trainers have ended."""
+
+PATIENCE = 10.0
+"""Seconds that a server has to begin to serve once all trainers have ended, and a process to end after SIGTERM."""
+
+_trainers_ended, _has_served, _launched = threading.Event(), threading.Event(), threading.Event()
+
+
+def trainers_ended() -> bool:
+    """Whether the launcher has said that the processes of all trainers have ended."""
+    return _trainers_ended.is_set()
+
+
+def is_launched() -> bool:
+    """Whether a launcher has started this process."""
+    return _launched.is_set()
+
+
+def note_serving() -> None:
+    """This process serves: it ends by itself when its trainers have left."""
+    _has_served.set()
+
+
+def idle_server() -> str:
+    """What is to be said of a script that ends in the process of a server, which has served nobody; "" of others."""
+    if not _launched.is_set() or _has_served.is_set() or os.environ.get("TRAINING_ROLE") != "PSERVER":
+        return ""
+    return (
+        "warning: this process was started as a server, and its script has ended without serving: it has run as on a "
+        "single machine. Scripts for a cluster ask for their role (fleet.init, or TRAINING_ROLE in the environment)"
+    )
+
+
+def listen() -> None:
+    """Listens to the launcher, if there is one. Without it this process ends, as by SIGTERM."""
+    number = os.environ.pop(LAUNCHER, "")
+    if not number.isdecimal():
+        return
+    pipe = int(number)
+    try:
+        os.set_inheritable(pipe, False)
+    except OSError:  # inherited from a process that had closed it
+        return
+    _launched.set()
+    threading.Thread(target=_listen, args=(pipe,), daemon=True).start()
+
+
+def _listen(pipe: int) -> None:
+    while said := os.read(pipe, 16):
+        if TRAINERS_ENDED in said:
+            _trainers_ended.set()
+            threading.Thread(target=_end_if_idle, daemon=True).start()
+    _send(signal.SIGTERM)
+    time.sleep(PATIENCE)
+    _send(signal.SIGKILL)
+
+
+def _send(number: int) -> None:
+    """Sends a signal to this process, and to those that it has started where it leads a group of its own."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), number)
+    else:
+        os.kill(os.getpid(), number)
+
+
+def _end_if_idle() -> None:
+    """Ends a server that has nobody to serve, and does not notice it since it has not begun to."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if _has_served.wait(0.1):
+            return
+    print(f"all trainers have ended, and this server has not begun to serve for {lasting(PATIENCE)}", file=sys.stderr)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+_PREFIX = "communicator_"
+_FOLLOWED = (f"{_PREFIX}max_merge_var_num", f"{_PREFIX}send_queue_size", f"{_PREFIX}is_sgd_optimizer")
+_UNUSED = {
+    f"{_PREFIX}thread_pool_size": "a communicator works in one thread",
+    f"{_PREFIX}send_wait_times": "what is in the queues is sent without waiting for more",
+    "rpc_deadline": "PSTRANSPILE_PATIENCE says how long a trainer waits",
+    "rpc_retry_times": "PSTRANSPILE_PATIENCE says how long a trainer waits",
+}
+_WARNED: set[str] = set()
+
+
+class DistributedMode:
+    """The modes of Fluid's servers, by its numbers."""
+
+    SYNC = 0
+    ASYNC = 1
+    HALF_ASYNC = 2
+    GEO = 3
+
+
+def warn_unused(name: str, value: object, reason: str) -> None:
+    """Says on stderr, once for every name, that a setting changes nothing."""
+    if name not in _WARNED:
+        _WARNED.add(name)
+        print(f"{name} = {value} changes nothing: {reason}", file=sys.stderr)
+
+
+def warn_not_followed(name: str, value: object, reason: str) -> None:
+    """Says on stderr, once for every name, that a setting is not followed, so that numbers are others than Fluid's."""
+    if name not in _WARNED:
+        _WARNED.add(name)
+        print(f"{name} = {value} is not followed: {reason}", file=sys.stderr)
+
+
+def default_flags() -> dict[str, str]:
+    """The settings by Fluid's names, as the environment gives them (`FLAGS_...`, `CPU_NUM`), else Fluid's defaults.
+
+    Other flags of communicators in the environment are named on stderr.
+    """
+    flags = {name: os.environ.get(f"FLAGS_{name}", default) for name, default in _defaults().items()}
+    for name in sorted(os.environ):
+        if name.startswith(f"FLAGS_{_PREFIX}") and name.removeprefix("FLAGS_") not in flags:
+            warn_unused(name, os.environ[name], "communicators have no such setting here")
+    return flags
+
+
+def _defaults() -> dict[str, str]:
+    threads = os.environ.get("CPU_NUM", "1")
+    return {
+        "communicator_max_merge_var_num": threads,
+        "communicator_send_queue_size": threads,
+        "communicator_independent_recv_thread": "1",
+        "communicator_min_send_grad_num_before_recv": threads,
+        "communicator_thread_pool_size": "5",
+        "communicator_send_wait_times": "5",
+        "communicator_is_sgd_optimizer": "1",
+        "rpc_deadline": "180000",
+        "rpc_retry_times": "3",
+    }
+
+
+def mode_of(job: Job | None) -> int:
+    """The DistributedMode of a compiled job."""
+    if job is None or job.sync_mode or job.completely_not_async:
+        return DistributedMode.SYNC
+    if job.geo_sgd_mode:
+        return DistributedMode.GEO
+    return DistributedMode.HALF_ASYNC if job.half_async else DistributedMode.ASYNC
+
+
+def check_names(flags: Mapping[Any, Any]) -> None:
+    """Raises ValueError for a name that no setting of communicators has."""
+    known = _defaults()
+    for name in flags:
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            raise ValueError(f"TrainerRuntimeConfig has no {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+
+
+def communicator_settings(flags: Mapping[str, Any], job: Job | None) -> Settings:
+    """How the communicator of a trainer of the job works.
+
+    Asynchronous ones follow `max_merge_var_num`, `send_queue_size` and `is_sgd_optimizer`. Settings that no result
+    depends on are named on stderr if they differ from Fluid's defaults. Raises ValueError for unknown names and for
+    what is no number, NotHere for parameters that are fetched less often.
+    """
+    check_names(flags)
+    made = Settings(push_every=job.geo_sgd_need_push_nums if job is not None else 100)
+    defaults = _defaults()
+    numbers = {name: _number(name, value) for name, value in flags.items()}
+    changed = {name: value for name, value in numbers.items() if value != int(defaults[name])}
+    for name in _UNUSED:
+        if name in changed:
+            warn_unused(name, changed[name], _UNUSED[name])
+    if mode_of(job) != DistributedMode.ASYNC:
+        for name in defaults:
+            if name in changed and name not in _UNUSED:
+                warn_unused(name, changed[name], "only asynchronous trainers have queues")
+        return made
+    fewest = f"{_PREFIX}min_send_grad_num_before_recv"
+    if numbers.get(f"{_PREFIX}independent_recv_thread", 1) and changed.get(fewest, 1) != 1:
+        raise refused(f"{fewest} = {changed[fewest]}", "parameters are fetched whenever gradients were sent; leave it")
+    most, size, adds = (numbers.get(name, int(defaults[name])) for name in _FOLLOWED)
+    return made._replace(max_merge_var_num=most, send_queue_size=size, merge_add=bool(adds))
+
+
+def _number(name: str, value: object) -> int:
+    text = str(int(value) if isinstance(value, bool) else value)
+    least = 1 if name in _FOLLOWED[:2] else 0
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{name} is a whole number, at least {least}, not {value!r}")
+    return int(text)
+
 
 _MODES = {number: name for name, number in vars(DistributedMode).items() if name.isupper()}
 _OF_JOB = ("geo_trainer_nums", "geo_need_push_nums", "geo_send_varnames", "pserver_endpoints", "trainer_id")

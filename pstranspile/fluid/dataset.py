@@ -155,7 +155,7 @@ class DatasetBase:
     @property
     def proto_desc(self) -> Any:
         """The data set as Fluid's message."""
-        from pstranspile.fluid.proto.data_feed_pb2 import DataFeedDesc
+        from pstranspile.fluid.proto import DataFeedDesc
 
         made = DataFeedDesc(name=self.feed_name, pipe_command=self.pipe_command)
         if self._has_size:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
@@ -16,9 +17,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
-from pstranspile.fluid.running.again import Again
-from pstranspile.fluid.running.alike import Alike, form_of, of_any_rows
-from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.again import Again, Alike, form_of, of_any_rows
 from pstranspile.fluid.running.devices import (
     Devices,
     Fed,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pstranspile.fluid import backward as backward
 from pstranspile.fluid import clip as clip
 from pstranspile.fluid import core as core
-from pstranspile.fluid import default_scope_funcs as default_scope_funcs
 from pstranspile.fluid import executor as executor
 from pstranspile.fluid import framework as framework
 from pstranspile.fluid import initializer as initializer
@@ -19,12 +18,12 @@ from pstranspile.fluid import profiler as profiler
 from pstranspile.fluid import regularizer as regularizer
 from pstranspile.fluid import transpiler as transpiler
 from pstranspile.fluid import unique_name as unique_name
-from pstranspile.fluid.average import WeightedAverage as WeightedAverage
 from pstranspile.fluid.backward import append_backward as append_backward
 from pstranspile.fluid.backward import gradients as gradients
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
+from pstranspile.fluid.compiler import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.data_feeder import DataFeeder as DataFeeder
 from pstranspile.fluid.dataset import DatasetFactory as DatasetFactory
 from pstranspile.fluid.dataset import InMemoryDataset as InMemoryDataset
@@ -57,7 +56,7 @@ from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.lod_tensor import create_lod_tensor as create_lod_tensor
 from pstranspile.fluid.lod_tensor import create_random_int_lodtensor as create_random_int_lodtensor
-from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
+from pstranspile.fluid.metrics import WeightedAverage as WeightedAverage
 from pstranspile.fluid.param_attr import ParamAttr as ParamAttr
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.places import CPUPlace as CPUPlace

@@ -6,11 +6,11 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from threading import Thread, current_thread, main_thread
 from typing import Any
 
@@ -26,11 +26,12 @@ from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.cluster.net.tls import read_credentials, require_guarded
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
+from pstranspile.fluid.communicator import communicator_settings, is_launched, note_serving, trainers_ended
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.net.system import FluidSystem
-from pstranspile.fluid.running.communicating import communicator_settings, note_serving, trainers_ended
+from pstranspile.fluid.running.interrupts import end_as_interrupted, interrupted, naming_wait
 from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, lasting
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
 from pstranspile.runtime.run import run
@@ -41,6 +42,9 @@ _MOST_PROGRAMS = 16
 
 LONG = 10.0
 """Seconds after which a machine names what it waits for."""
+
+AFTER_INTERRUPT = 0.5
+"""Seconds that a trainer whose script was interrupted while it waited has to leave the servers in order."""
 
 FOREVER = 1 << 62
 """More steps than any script takes."""
@@ -170,7 +174,7 @@ class WaitReport(StatusPipe):
         if waits and fields["idle"] >= LONG and who not in self._named:
             self._named.add(who)
             print(
-                "\n".join(f"{line} (for {fields['idle']} seconds now)" for line in waits), file=sys.stderr, flush=True
+                "\n".join(f"{line} (for {lasting(fields['idle'])} now)" for line in waits), file=sys.stderr, flush=True
             )
 
 
@@ -249,6 +253,10 @@ class ServerMachine(Machine):
         try:
             with ended_by_signals():
                 play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)
+        except SystemExit as stop:
+            if stop.code == 128 + signal.SIGINT or not is_launched():  # a launcher tells which processes it ends
+                print(": ".join(filter(None, ("interrupted", "; ".join(flag.waits())))), file=sys.stderr)
+            raise
         finally:
             flag.path.unlink(missing_ok=True)
 
@@ -288,7 +296,13 @@ class TrainerMachine(Machine, TrainerListener):
         super().__init__(compiled, role)
         self._trainer: Trainer | None = None
         self._steps: Queue[Mapping[str, Any] | Program | None] = Queue()
-        self._done: Queue[Any] = Queue()
+        self._done: Queue[tuple[int, Mapping[str, Any] | BaseException]] = Queue()
+        """Answers to the script, numbered: one that an interrupt has kept from it is none to a later question."""
+        self._asked = self._answered = 0
+        self._waits: Callable[[], Sequence[str]] = tuple
+        """What the thread waits for."""
+        self._interrupted = False
+        """Whether the script was interrupted while it waited: then it does not wait long for others at the end."""
         self._thread: Thread | None = None
         self._started_with: Program | None = None
         """The start-up program that was run last."""
@@ -314,7 +328,7 @@ class TrainerMachine(Machine, TrainerListener):
         if part != MAIN:
             if self._thread is None:
                 self._begin(scope, program)
-                self._wait()
+                self._answer()
             elif program != self._started_with:
                 self.run_besides(program)
             self._started_with = program
@@ -343,8 +357,7 @@ class TrainerMachine(Machine, TrainerListener):
         if program is not self._trainer.role.main:
             self._trainer.role.replace_main(program)
         self._trainer.role.fetches[MAIN] = tuple(fetch)
-        self._steps.put(feed)
-        return self._wait()
+        return self._ask(feed)
 
     def _test(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Any]:
         """Runs a copy for tests. It sends no gradients, as it makes none; it looks up rows that are on the servers."""
@@ -369,24 +382,26 @@ class TrainerMachine(Machine, TrainerListener):
         trainer.listen(self)
         self._trainer, self._besides = trainer, True
         terms, place = self.terms()
+        report = WaitReport()
+        self._waits = report.waits
 
         def play() -> None:
             try:
-                play_trainer(cluster, self.role.name, terms, place, FOREVER, WaitReport(), lambda _trainer: None)
-                self._done.put(None)
+                play_trainer(cluster, self.role.name, terms, place, FOREVER, report, lambda _trainer: None)
+                self._give({})
             except BaseException as problem:
-                self._done.put(RuntimeError(str(problem)) if isinstance(problem, Refused) else problem)
+                self._give(RuntimeError(str(problem)) if isinstance(problem, Refused) else problem)
 
         self._thread = Thread(target=play, daemon=True)
         self._thread.start()
-        atexit.register(self.leave)
+        atexit.register(self._leave_at_exit)
 
     def _feed(self, step: int) -> Mapping[str, Any] | None:
         """What the next step is fed, once the script runs one; the first call says that the start-up has ended."""
         if self._leaving:  # asked again, while something of the trainer is under way
             return None
         if self._besides:
-            self._done.put({})
+            self._give({})
         fed = self._steps.get()
         self._leaving, self._besides = fed is None, isinstance(fed, Program)
         if isinstance(fed, Program):
@@ -407,8 +422,7 @@ class TrainerMachine(Machine, TrainerListener):
 
     def run_besides(self, program: Program) -> None:
         """Runs a program between two steps, such as one that saves. Raises DiagnosticError."""
-        self._steps.put(program)
-        self._wait()
+        self._ask(program)
 
     def run_for(self, program: Program, name: str) -> Any:
         """Runs a program between two steps; gives a variable that it keeps, and drops it. Raises DiagnosticError."""
@@ -418,20 +432,57 @@ class TrainerMachine(Machine, TrainerListener):
 
     def step_done(self, trainer: Trainer, step: int) -> None:
         """The trainer has done a step, whose results go to the script."""
-        self._done.put(trainer.results.pop().values)
+        self._give(trainer.results.pop().values)
 
-    def _wait(self) -> dict[str, Any]:
-        made = self._done.get()
-        if isinstance(made, BaseException):
-            self._thread = self._trainer = None
-            raise made
-        return made or {}
+    def _give(self, made: Mapping[str, Any] | BaseException) -> None:
+        """Answers the script, in the thread of the trainer."""
+        self._answered += 1
+        self._done.put((self._answered, made))
+
+    def _ask(self, what: Mapping[str, Any] | Program | None, patience: float | None = None) -> dict[str, Any]:
+        """Has the thread of the trainer do something; gives what it has made. Raises what it has raised, and Empty
+        where it takes longer than `patience` seconds.
+        """
+        self._steps.put(what)
+        return self._answer(patience)
+
+    def _answer(self, patience: float | None = None) -> dict[str, Any]:
+        self._asked += 1
+        try:
+            with naming_wait(lambda: "; ".join(self._waits())):
+                while True:
+                    number, made = self._done.get(timeout=patience)
+                    if isinstance(made, BaseException):
+                        self._thread = self._trainer = None
+                        raise made
+                    if number >= self._asked:
+                        return {**made}
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
 
     def leave(self) -> None:
-        """Tells the servers that the trainer has left; returns when nothing is under way any more."""
+        """Tells the servers that the trainer has left; returns when nothing is under way any more.
+
+        Of a script that was interrupted while it waited, nothing is waited for longer than `AFTER_INTERRUPT` seconds.
+        """
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
-            self._steps.put(None)
-            self._wait()
-            thread.join()
+            patience = AFTER_INTERRUPT if self._interrupted else None
+            with suppress(Empty):
+                self._ask(None, patience)
+                thread.join(patience)
         self._trainer = None
+
+    def _leave_at_exit(self) -> None:
+        """Leaves when the script has ended; an interrupt ends the waiting, and says what was waited for."""
+        before = self._interrupted
+        try:
+            self.leave()
+        except KeyboardInterrupt as stop:
+            if not before:  # the runner has told it
+                print(interrupted(stop), file=sys.stderr)
+            end_as_interrupted()
+        except RuntimeError as problem:  # others are not there
+            if not self._interrupted:
+                print(f"{self.role.name} could not leave in order: {problem}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Fluid's `metrics`: figures over the batches of an epoch, from what steps fetch."""
+"""Fluid's `metrics` and `average`: figures over the batches of an epoch, from what steps fetch."""
 
 from __future__ import annotations
 
@@ -249,6 +249,30 @@ class DetectionMAP:
 
 def _fill(state: Any, value: int) -> None:
     L.fill_constant(shape=state.shape, value=value, dtype=state.dtype, out=state)
+
+
+class WeightedAverage:
+    """The mean of numbers or arrays, each with a weight."""
+
+    def __init__(self) -> None:
+        self.numerator: Any = None
+        self.denominator: Any = None
+
+    def reset(self) -> None:
+        """Forgets what was added."""
+        self.numerator = self.denominator = None
+
+    def add(self, value: Any, weight: Any) -> None:
+        """Adds a value that counts `weight` times."""
+        part = np.asarray(value, "float64") * weight
+        self.numerator = part if self.numerator is None else self.numerator + part
+        self.denominator = weight if self.denominator is None else self.denominator + weight
+
+    def eval(self) -> Any:
+        """The mean. Raises ValueError before anything was added."""
+        if not self.denominator:
+            raise ValueError("nothing was added to the average yet")
+        return self.numerator / self.denominator
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.resources import files
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, NoReturn
 
 HERE = __name__.rpartition(".")[0]
 
 _HOLDS = {
+    "compiler": "parallel_executor",
     "contrib.decoder": "contrib.decoder.beam_search_decoder",
     "contrib.layers": "contrib.layers.metric_op contrib.layers.nn contrib.layers.rnn_impl",
     "contrib.mixed_precision": (
@@ -23,6 +27,8 @@ _HOLDS = {
     "contrib.quantize": "contrib.quantize.quantize_transpiler",
     "contrib.reader": "contrib.reader.distributed_reader",
     "contrib.utils": "contrib.utils.hdfs_utils",
+    "dataloader": "dataloader.batch_sampler dataloader.dataset",
+    "debugger": "distribute_lookup_table",
     "dygraph": "dygraph.nn",
     "incubate.fleet.base": "incubate.fleet.base.fleet_base incubate.fleet.base.mode incubate.fleet.base.role_maker",
     "incubate.fleet.parameter_server": (
@@ -34,11 +40,33 @@ _HOLDS = {
     ),
     "layer_helper": "layer_helper_base",
     "layers.collective": "layers.device",
+    "layers.distributions": "paddle.distribution",
     "layers.loss": "layers.metric_op",
     "layers.objects": "dygraph.layers",
-    "more.dataloader": "dataloader dataloader.batch_sampler dataloader.dataset",
-    "more.messages": "data_feed_desc device_worker trainer_desc trainer_factory",
-    "more.programs": "debugger distribute_lookup_table",
+    "layers.ops": "layers.layer_function_generator",
+    "metrics": "average",
+    "paddle.distributed.fleet.metrics": "paddle.distributed.fleet.metrics.metric",
+    "paddle.distributed.fleet.role_maker": "paddle.distributed.fleet.base paddle.distributed.fleet.base.role_maker",
+    "paddle.distributed.fleet.utils": "paddle.distributed.fleet.utils.ps_util",
+    "paddle.distributed.launch": "paddle.distributed.fleet.launch",
+    "paddle.framework": "paddle.device",
+    "paddle.io": "paddle.incubate.hapi.distributed",
+    "paddle.optimizer": "paddle.regularizer",
+    "paddle.reader": "paddle.reader.decorator",
+    "paddle.version": "paddle.check_import_scipy paddle.sysconfig",
+    "proto": (
+        "proto.data_feed_pb2 proto.framework_pb2 proto.profiler proto.profiler.profiler_pb2 proto.trainer_desc_pb2"
+    ),
+    "running.large": "entry_attr",
+    "scope": "default_scope_funcs",
+    "trainer_desc": "data_feed_desc device_worker trainer_factory",
+    "transpiler": "transpiler.memory_optimization_transpiler",
+    "transpiler.details": (
+        "transpiler.details.checkport transpiler.details.program_utils transpiler.details.ufind "
+        "transpiler.details.vars_distributed"
+    ),
+    "transpiler.distribute_transpiler": "transpiler.geo_sgd_transpiler transpiler.ps_dispatcher",
+    "wrapped_decorator": "annotations",
 }
 """Modules of this package that hold what several of Fluid's do, each with those that have no file of their own."""
 _HOLDER = {part: holder for holder, parts in _HOLDS.items() for part in parts.split()}
@@ -129,18 +157,15 @@ def fluid_names() -> dict[str, tuple[str, ...]]:
 def module_here(dotted: str) -> str | None:
     """The module of this package behind one under `pstranspile.fluid`; None for none.
 
-    It is the module itself, the one in `more`, or that which holds its names.
+    It is the module itself, or that which holds its names.
     """
     holder = _HOLDER.get(dotted.removeprefix(f"{HERE}."))
     if holder is not None:
         return f"{HERE}.{holder}"
-    for name in (dotted, dotted.replace(HERE, f"{HERE}.more", 1)):
-        try:
-            if find_spec(name) is not None:
-                return name
-        except ModuleNotFoundError:
-            continue
-    return None
+    try:
+        return dotted if find_spec(dotted) is not None else None
+    except ModuleNotFoundError:
+        return None
 
 
 def has_parts(dotted: str) -> bool:
@@ -153,6 +178,30 @@ def is_part(dotted: str) -> bool:
     return dotted.removeprefix(f"{HERE}.") in _HOLDER and not has_parts(dotted)
 
 
+class _PartFinder(MetaPathFinder, Loader):
+    """Finds modules of Fluid that have no file of their own, as `pstranspile.fluid.average`."""
+
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The specification of a part of a module; None for all others."""
+        if not fullname.startswith(f"{HERE}.") or fullname.removeprefix(f"{HERE}.") not in _HOLDER:
+            return None
+        return ModuleSpec(fullname, self, is_package=has_parts(fullname))
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that holds the part."""
+        holder = import_module(f"{HERE}.{_HOLDER[spec.name.removeprefix(f'{HERE}.')]}")
+        spec.loader_state = holder.__spec__
+        return holder
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Gives the module its own specification back; its code has been run already."""
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state
+
+
+sys.meta_path.append(_PartFinder())
+
+
 def _taken(name: str, home: str) -> Any:
     """What Fluid takes from another module, from the same module here; None if that has no such name."""
     dotted = module_here(HERE if home.strip(".") == "fluid" else f"{HERE}.{home.strip('.')}")
@@ -162,6 +211,22 @@ def _taken(name: str, home: str) -> Any:
     return module if home.startswith(".") else vars(module).get(name)
 
 
+def hold_parts(module: str, known: dict[str, Any]) -> list[str]:
+    """Lets the modules of Fluid that a module of ours holds be imported; those below it become names of its own.
+
+    `module` is the name of ours, `known` its globals. Gives the names of all, that of ours first, without
+    `pstranspile.fluid` in front.
+    """
+    own = module.removeprefix(HERE).lstrip(".")
+    all_held = [own, *_HOLDS.get(own, "").split()]
+    for part in all_held[1:]:
+        above, _, last = part.rpartition(".")
+        if above in all_held:  # others are found when they are asked for
+            sys.modules.setdefault(f"{HERE}.{part}", sys.modules[module])
+            known.setdefault(last, sys.modules[module])
+    return all_held
+
+
 def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
     """A module's `__getattr__`, for the names of Fluid's module that ours does not have.
 
@@ -169,13 +234,8 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
     `layers`; other names of it give a Missing; all others an AttributeError. `module` is the name of ours, `known` its
     globals. Modules of Fluid that it holds can be imported from then on, and those below it are names of its own.
     """
-    own = module.removeprefix(HERE).lstrip(".")
-    all_held = [own, *_HOLDS.get(own, "").split()]
-    for part in all_held[1:]:
-        above, _, last = part.rpartition(".")
-        sys.modules.setdefault(f"{HERE}.{part}", sys.modules[module])
-        if above in all_held:
-            known.setdefault(last, sys.modules[module])
+    all_held = hold_parts(module, known)
+    own = all_held[0]
 
     def get(name: str) -> Any:
         short = next((part for part in all_held if name in _homes().get(part or "fluid", ())), own)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.fluid import proto
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.proto import framework_pb2
 from pstranspile.fluid.running.single_op import Operator as RunOperator
 from pstranspile.ir.attributes import AttrKind
 from pstranspile.ops import all_schemas, schema_of
@@ -23,16 +23,16 @@ _OF_ALL = {
     "op_device": AttrKind.STRING,
 }
 _VALUES = {
-    framework_pb2.INT: "i",
-    framework_pb2.FLOAT: "f",
-    framework_pb2.LONG: "l",
-    framework_pb2.STRING: "s",
-    framework_pb2.BOOLEAN: "b",
-    framework_pb2.INTS: "ints",
-    framework_pb2.FLOATS: "floats",
-    framework_pb2.STRINGS: "strings",
-    framework_pb2.BOOLEANS: "bools",
-    framework_pb2.LONGS: "longs",
+    proto.INT: "i",
+    proto.FLOAT: "f",
+    proto.LONG: "l",
+    proto.STRING: "s",
+    proto.BOOLEAN: "b",
+    proto.INTS: "ints",
+    proto.FLOATS: "floats",
+    proto.STRINGS: "strings",
+    proto.BOOLEANS: "bools",
+    proto.LONGS: "longs",
 }
 """The field of a value by kind of attribute; blocks can't be given to an op alone."""
 
@@ -43,7 +43,7 @@ def is_str(s: object) -> bool:
 
 
 def _proto(schema: OpSchema) -> Any:
-    made = framework_pb2.OpProto(type=schema.type, comment=schema.doc)
+    made = proto.OpProto(type=schema.type, comment=schema.doc)
     for side, slots in ((made.inputs, schema.inputs), (made.outputs, schema.outputs)):
         for slot in slots.values():
             side.add(
@@ -75,7 +75,7 @@ class OpDescCreationMethod:
     """Makes descriptions of ops as a declaration wants them."""
 
     def __init__(self, op_proto: Any):
-        if not isinstance(op_proto, framework_pb2.OpProto):
+        if not isinstance(op_proto, proto.OpProto):
             raise TypeError(f"ops are made as an OpProto says, not as a {type(op_proto).__name__}")
         self._proto = op_proto
 
@@ -87,7 +87,7 @@ class OpDescCreationMethod:
         """
         if args:
             raise ValueError("slots and attributes are given by name")
-        made = framework_pb2.OpDesc(type=self._proto.type)
+        made = proto.OpDesc(type=self._proto.type)
         for side, slots in ((made.inputs, self._proto.inputs), (made.outputs, self._proto.outputs)):
             for slot in slots:
                 given = kwargs.get(slot.name, [])

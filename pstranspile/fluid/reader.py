@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.data_feeder import DataFeeder
+from pstranspile.fluid.dataloader import BatchSampler as BatchSampler
+from pstranspile.fluid.dataloader import Dataset as Dataset
+from pstranspile.fluid.dataloader import MapLoader, loader_ops
+from pstranspile.fluid.dataloader import data_loader_unique_name_generator as data_loader_unique_name_generator
+from pstranspile.fluid.dataloader import default_collate_fn as default_collate_fn
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.sampling import BatchSampler as BatchSampler
-from pstranspile.fluid.running.sampling import Dataset as Dataset
-from pstranspile.fluid.running.sampling import MapLoader, loader_ops
-from pstranspile.fluid.running.sampling import data_loader_unique_name_generator as data_loader_unique_name_generator
-from pstranspile.fluid.running.sampling import default_collate_fn as default_collate_fn
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
 Batches = Callable[[], Any]
@@ -142,7 +142,7 @@ class GeneratorLoader(DataLoaderBase):
         self, reader: Batches, batch_size: int, drop_last: bool = True, places: Any = None
     ) -> GeneratorLoader:
         """`reader` gives samples, a value for each variable; every `batch_size` of them are a batch."""
-        from pstranspile.fluid.paddle.batching import batch
+        from pstranspile.fluid.paddle.reader import batch
 
         if batch_size <= 0:
             raise AssertionError(f"a batch has at least one sample, not {batch_size}")

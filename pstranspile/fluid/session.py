@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
@@ -68,6 +68,14 @@ def show(text: str) -> int:
     return 0
 
 
+def tell(text: str) -> None:
+    """Writes a line to stderr, if anybody reads it: what is not read changes no exit status."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _silence(sys.stderr)
+
+
 def is_unread() -> bool:
     """Whether stdout or stderr is a pipe whose reader has gone."""
     if not hasattr(select, "poll"):
@@ -82,9 +90,13 @@ def unread() -> int:
     """Points stdout at nothing, so that the interpreter's last flush does not fail again; gives the exit status that
     shells report of a program whose output nobody reads any more.
     """
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
     return 128 + signal.SIGPIPE
+
+
+def _silence(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Options(NamedTuple):

@@ -1,7 +1,11 @@
-"""Fluid's `wrapped_decorator`: decorators that keep the signature of what they decorate."""
+"""Fluid's `wrapped_decorator` and `annotations`: decorators of functions.
+
+They keep the signature of what they decorate, or say that another function has taken its place.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import wraps
@@ -27,5 +31,24 @@ def wrap_decorator(decorator_func: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 signature_safe_contextmanager = wrap_decorator(contextmanager)
 """The decorator `contextlib.contextmanager`, which keeps the signature."""
+
+
+def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[[Any], Any]:
+    """A decorator of functions that say on stderr at every call what to call instead."""
+
+    def decorate(function: Any) -> Any:
+        notice = f"API {function.__name__} is deprecated since {since}. Please use {instead} instead."
+        notice += f"\n{extra_message}" if extra_message else ""
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            print(notice, file=sys.stderr)
+            return function(*args, **options)
+
+        call.__doc__ = f"{function.__doc__ or ''}\n    {notice}"
+        return call
+
+    return decorate
+
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -33,16 +33,9 @@ def module_of(file: str, name: str) -> Module:
     What it prints goes to stderr, so that programs on stdout stay whole. Raises DiagnosticError (`input-python`) with
     the line of the file where it fails.
     """
-    place = os.path.realpath(file)
-    if not os.path.isfile(place):
-        problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
-        raise DiagnosticError([error("input-unreadable", problem, Location(file))])
+    found = value_of(file, name)
     with redirect_stdout(sys.stderr):
-        imported = _calling(file, lambda: _imported(place))
-        if not hasattr(imported, name):
-            _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
-        found = getattr(imported, name)
-        made = _calling(file, found) if callable(found) and not hasattr(found, "module") else found
+        made = calling(file, found) if callable(found) and not hasattr(found, "module") else found
     module = getattr(made, "module", made)
     if not isinstance(module, Module):
         _refuse(
@@ -51,6 +44,27 @@ def module_of(file: str, name: str) -> Module:
             "pstranspile.Module",
         )
     return module
+
+
+def value_of(file: str, name: str) -> Any:
+    """What a Python file calls `name`. Raises DiagnosticError as `module_of` does."""
+    place = os.path.realpath(file)
+    if not os.path.isfile(place):
+        problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
+        raise DiagnosticError([error("input-unreadable", problem, Location(file))])
+    with redirect_stdout(sys.stderr):
+        imported = calling(file, lambda: _imported(place))
+    if not hasattr(imported, name):
+        _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
+    return getattr(imported, name)
+
+
+def function_of(file: str, name: str) -> Callable[..., Any]:
+    """The function that a Python file calls `name`. Raises DiagnosticError, also for what can't be called."""
+    found = value_of(file, name)
+    if not callable(found):
+        _refuse(file, f"{name} is a value of type {type(found).__name__}; a function is needed")
+    return found
 
 
 def _refuse(file: str, message: str) -> NoReturn:
@@ -85,8 +99,8 @@ def _imported(place: str) -> ModuleType:
     return made
 
 
-def _calling(file: str, function: Callable[[], _Result]) -> _Result:
-    """What a function gives. Raises DiagnosticError with the user's line for whatever it raises."""
+def calling(file: str, function: Callable[[], _Result]) -> _Result:
+    """What a function of a user's file gives. Raises DiagnosticError with the user's line for whatever it raises."""
     with _told(file):
         return function()
 

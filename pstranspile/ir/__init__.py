@@ -3,6 +3,8 @@
 A `Module` holds programs, a program blocks, a block ops and variables; all of them are frozen values. Every op knows
 the place in a source that it came from, and what is wrong with it is a `Diagnostic` with that place.
 
-Other wings use `model` (programs), `types` and `attributes`, `diagnostics`, `frozen`, and the reader and the printer in
-`text`. Read `model.py` first.
+Other wings use `model` (programs), `types`, `attributes` and `distribution` (what programs hold), `diagnostics`,
+`codes`, `warned` and `expect` (findings), `frozen`, `passes` and `collector`, `table_rules`, `json_text`, `reading`,
+`required`, `describe` and `layout` (texts of files and messages), and `text` (the reader and the printer). Its own are
+`text.diagnose` and `text.statement`. Read `model.py` first.
 """

@@ -75,6 +75,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def lasting(seconds: float) -> str:
+    """`1 second`, `0.5 seconds`, `30 seconds`."""
+    return f"{seconds:g} second{'' if seconds == 1 else 's'}"
+
+
 def listed(names: Iterable[str], most: int = 12) -> str:
     """Names for a message; of many, the first ones and how many more there are."""
     held = list(names)

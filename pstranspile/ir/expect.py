@@ -18,6 +18,8 @@ _INSTEAD = {
     ("Program", "path"): "load(path).main is that of a file",
     ("Job", "dict"): "Job(**settings) makes one",
     ("Job", "path"): "load_job gives that of a file",
+    ("PlanFile", "path"): "load_plan gives that of a file, parse_plan that of a text",
+    ("PlanFile", "Compiled"): "compiled.plan is its plan",
     ("Compiled", "Job"): "compile(module, job) gives one",
     ("Compiled", "Module"): "compile(module, job) gives one",
     ("Facts", "Program"): "analyze(program) gives them",

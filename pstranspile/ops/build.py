@@ -12,6 +12,8 @@ from pstranspile.ir.types import DType, OpRole, VarKind, element_type
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS
 
+__all__ = ["BlockBuilder", "ProgramBuilder", "as_attribute", "build_module"]
+
 # Writing programs in Python, op by op: for tests, and for programs that embed pstranspile.
 #
 #     main = ProgramBuilder(seed=1)
@@ -205,9 +207,6 @@ def build_module(**programs: ProgramBuilder | Program) -> Module:
     return Module(FrozenMap(built))
 
 
-__all__ = ["BlockBuilder", "ProgramBuilder", "as_attribute", "build_module"]
-
-
 _GENERIC: Attrs = FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None})
 
 
@@ -285,3 +284,15 @@ def _names(op_type: str, slot: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise TypeError(f"{op_type}: slot {slot} takes a list of names, got the string {names!r}")
     return tuple(names)
+
+
+def typed_slots(op_type: str) -> tuple[str, str]:
+    """The input slot whose element type Fluid gives to an output slot as it appends the op, and that output slot.
+
+    Such an op declares what it writes with the element type of what it reads, whatever was declared before. Both are ""
+    for ops that have none.
+    """
+    schema = schema_of(op_type)
+    if schema is None or schema.facts.typed_by not in schema.inputs:
+        return "", ""
+    return schema.facts.typed_by, next(iter(schema.outputs))

@@ -17,9 +17,10 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.types import OpRole
-from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops import schema_of
 from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, scaled, together
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
+from pstranspile.proof.meanings import TRAINERS, Machines, meaning_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
 from pstranspile.proof.workload import Given, in_doubles, metrics_of, values_in_doubles
@@ -366,7 +367,7 @@ class Suspicion:
 
     `half` says which ops the trainers do, `held` is what the scope starts with. Shares without rows are left out. With
     `doubles` everything is computed in double precision, so that small differences are seen. Raises DiagnosticError
-    where an op does not take it.
+    where an op does not take it. `step`, from 0, and what the `machines` are called are for the words of the causes.
     """
 
     def __init__(
@@ -377,6 +378,8 @@ class Suspicion:
         shares: Sequence[Mapping[str, Any]],
         seed: int,
         *,
+        step: int = 0,
+        machines: Machines = TRAINERS,
         doubles: bool = False,
     ):
         if doubles:
@@ -386,7 +389,11 @@ class Suspicion:
         main = half.program
         self.close = CLOSE_IN_DOUBLES if doubles else CLOSE
         self.noise = NOISE_IN_DOUBLES if doubles else NOISE
-        shares = [share for share in shares if not (isinstance(share, Batch) and share.rows == 0)]
+        numbered = [(number, share) for number, share in enumerate(shares) if not _is_empty(share)]
+        shares = [share for _, share in numbered]
+        self.numbers = [number for number, _ in numbered]
+        self.step = step
+        self.machines = machines
         self.half = half
         self.weights = [share.weight if isinstance(share, Batch) else 1.0 for share in shares]
         self.held = {name: value for name, value in held.items() if name in main.main_block.vars}
@@ -520,18 +527,36 @@ class Suspicion:
                 if differing:
                     op = ops[index]
                     variable = self._first_unfit(op, differing)
-                    result.append(Cause(op.type, variable, _location(op), _why(op, self.half.program)))
+                    result.append(self._cause(op, variable))
                     break
         if not result and self.blocked:
             op = ops[min(self.blocked)]
             names = [name for name in op.output_names if name]
-            result.append(Cause(op.type, names[0], _location(op), _why(op, self.half.program)))
+            result.append(self._cause(op, names[0]))
         return result[:MOST]
+
+    def _cause(self, op: Op, variable: str) -> Cause:
+        """An op as a cause, in words."""
+        program = self.half.program
+
+        def on_shares(name: str) -> Mapping[int, Any]:
+            runs = {
+                number: Evaluation(program, self.held, feed, seed=self.seed, stream=number)
+                for number, feed in zip(self.numbers, self.feeds[1:], strict=True)
+            }
+            return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
+
+        why, instead = meaning_of(op, program, self.machines, on_shares, self.step)
+        return Cause(op.type, variable, _location(op), why, instead)
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """What is reported to differ: an output of the op, else a value that depends on one."""
         own = [name for name in op.output_names if name]
         return next((name for name in own if name in differing), own[0] if own else min(differing))
+
+
+def _is_empty(share: Mapping[str, Any]) -> bool:
+    return isinstance(share, Batch) and share.rows == 0
 
 
 def _wide(feed: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -561,25 +586,6 @@ def _is_backward(op: Op) -> bool:
 def _location(op: Op) -> str:
     where = op.location
     return str(where) if where is not None else ""
-
-
-def _why(op: Op, main: Program) -> str:
-    scope = op.attrs.get("op_namescope", "")
-    if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
-        return "each trainer clips the gradient of its own share of the batch"
-    kind = op.type.removesuffix("_grad")
-    facts = facts_of(kind)
-    if facts.draws and any(seed in op.attrs for seed in ("seed", "fix_seed")):
-        return "each trainer draws numbers of its own"
-    if facts.mean_of_rows:
-        return "it is a mean over rows that are not the same number on every trainer"
-    if kind == "reduce_sum":
-        made = {name.partition("@GRAD")[0] for name in (*op.output_names, *op.input_names)}
-        dividing = [other for other in main.main_block.ops if other.type == "elementwise_div"]
-        if any(not made.isdisjoint(other.input_names) for other in dividing):
-            return "with a division it is a mean over tokens or weights that are not as many on every trainer"
-        return "it adds up the rows of a share, and of what trainers make of their sums the mean is taken"
-    return "it works on the batch as a whole, and each trainer has a share of it"
 
 
 def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[str]) -> list[Cause]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence, Set
+from contextlib import nullcontext, suppress
 from math import prod
 from typing import Any, NamedTuple, get_args
 
@@ -14,6 +15,7 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
+from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -25,6 +27,7 @@ from pstranspile.proof.causes import Suspicion, differing_gradients, server_caus
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
 from pstranspile.proof.halves import Halves, halves_of
+from pstranspile.proof.meanings import machines_of
 from pstranspile.proof.replays import Ledger, ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import (
@@ -117,6 +120,7 @@ def check(
     seed: int = 0,
     batch: int | None = None,
     result: Compiled | None = None,
+    plan: Plan | PlanFile | None = None,
     programs: str | None = None,
     faults: Scenario | None = None,
     unreached: bool = False,
@@ -131,15 +135,16 @@ def check(
     trainer). Both sides start with the values that come with the module, and those of `init`. `steps` is the number
     of steps (default: as many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The
     cluster runs `schedules` more times, each in another order of events; where the mode is synchronous, these runs
-    must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `result` is a compile of the
-    module for the job, if there is one already. `programs` selects the program of each step, where the module has
+    must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `plan` is used
+    instead of one made from the job, as by `compile`. `result` is a compile of the module for the job, if there is one
+    already, with the plan that it has. `programs` selects the program of each step, where the module has
     several (`main*5,generator`); feeds are then for every program that has such an input, or for one
     (`PROGRAM/INPUT`). With `faults` the cluster runs once more with that scenario, and must keep its promise; all
     of it must happen, unless `unreached`. `shares`: the weights of the trainers' shares of a batch if they have
     different numbers of rows: "equal", or "weighted" by rows. `progress` is called with what is being done, how
     much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
     """
-    module, result = _source(module, job, result)
+    module, result = _source(module, job, result, plan)
     for count, least, what in (
         (steps, 1, "a number of steps"),
         (batch, 1, "a number of rows"),
@@ -164,7 +169,9 @@ def check(
     if data is None:
         data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers, module.example)
     workload.feeds(data).require(workload.steps)
-    given = Given(module, with_wrong_starts(result or compile(module, job), workload), workload, data, init, seed)
+    given = Given(
+        module, with_wrong_starts(result or compile(module, job, plan=plan), workload), workload, data, init, seed
+    )
     with naming_inputs(workload, made=feeds is None):
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other
@@ -184,12 +191,14 @@ def check(
     return report
 
 
-def _source(module: Module, job: Job, result: Compiled | None) -> tuple[Module, Compiled | None]:
+def _source(
+    module: Module, job: Job, result: Compiled | None, plan: Plan | PlanFile | None
+) -> tuple[Module, Compiled | None]:
     """The module that one machine trains, and the compile. Tables that are large in the job are so on one machine."""
     expect_module(module, "check")
     require_programs(module)
     if job.large_tables:
-        result = result or compile(module, job)
+        result = result or compile(module, job, plan=plan)
         module = result.source
     return module, result
 
@@ -346,16 +355,23 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
 
 
 def _of_shares(
-    half: Halves, held: Snapshot, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any]], seed: int
+    given: Given,
+    half: Halves,
+    held: Snapshot,
+    feed: Mapping[str, Any],
+    shares: Sequence[Mapping[str, Any]],
+    step: int,
 ) -> list[Cause]:
     """The causes that a step on shares shows: in double precision, where single precision shows none."""
-    found = Suspicion(half, held, feed, shares, seed).causes()
-    if found:
-        return found
-    try:
-        return Suspicion(half, held, feed, shares, seed, doubles=True).causes()
-    except DiagnosticError:
-        return []
+    machines = machines_of(given.made.plan.mode)
+    for doubles in (False, True):
+        with suppress(DiagnosticError) if doubles else nullcontext():
+            looked = Suspicion(
+                half, held, feed, shares, given.seed, step=step, machines=machines, doubles=doubles
+            ).causes()
+            if looked:
+                return looked
+    return []
 
 
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
@@ -371,7 +387,7 @@ def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different:
         for step in sorted(searched):
             name = workload.turns.program(step)
             held = first.began.get(name, first.start)
-            result.update(dict.fromkeys(_of_shares(halves[name], held, feeds.step(step), first.fed[step], given.seed)))
+            result.update(dict.fromkeys(_of_shares(given, halves[name], held, feeds.step(step), first.fed[step], step)))
         if not result:
             later = [step for step in _steps_to_search(different, first.uneven_step) if step not in searched]
             result.update(dict.fromkeys(_later_causes(given, halves, first.start, later)))
@@ -404,7 +420,7 @@ def _later_causes(given: Given, halves: Mapping[str, Halves], start: Snapshot, s
         half = halves[workload.turns.program(step)]
         values = {name: own_copy(value) for name in sorted(start) if (value := held.value(name)) is not None}
         shares = [share for trainer in cluster.trainers if (share := trainer.feed(step)) is not None]
-        found = _of_shares(half, values, feeds.step(step), shares, given.seed)
+        found = _of_shares(given, half, values, feeds.step(step), shares, step)
         workload.progress("causes: step", number + 1, len(steps))
         if found:
             return found

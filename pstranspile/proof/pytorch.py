@@ -114,7 +114,7 @@ def check_model(
 
 
 def check_training(training: Training, batches: Sequence[Any], *, trainers: int, pservers: int = 0) -> ModelReport:
-    """As `check_model`, for a model that was traced before. The state of `training` is where both sides begin."""
+    """The check of `check_model` for a model that was traced before, from the state of `training` on."""
     fed = [training.feeds(batch) for batch in batches]
     for feed in fed:
         for share in _shares(feed, trainers):
@@ -126,7 +126,7 @@ def check_training(training: Training, batches: Sequence[Any], *, trainers: int,
 
 
 def _by_line(causes: Iterable[ModelCause]) -> list[ModelCause]:
-    """Of the causes at one line the first, or the first that says what to write instead."""
+    """The first of the causes at each line, or the first that says what to write instead."""
     lines: dict[str, ModelCause] = {}
     for cause in causes:
         held = lines.setdefault(str(cause.location), cause)

@@ -13,7 +13,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.compiler.job.modes import Promise, settings_of
-from pstranspile.compiler.modes.shared.geo import delta_name
+from pstranspile.compiler.modes.geo import delta_name
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, trainer_suffix
 from pstranspile.proof.compare import PreciseComparison, Snapshot, plain
 from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of

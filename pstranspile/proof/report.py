@@ -61,12 +61,16 @@ class Verdict(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """An op that by its meaning gives something else on a share of the batch than on the whole."""
+    """An op that by its meaning gives something else on a share of the batch than on the whole.
+
+    `instead` says what to write instead, where something always helps.
+    """
 
     op_type: str
     variable: str
     location: str
     why: str
+    instead: str = ""
 
 
 class Applied(NamedTuple):
@@ -323,6 +327,8 @@ def _causes(report: Report) -> Iterator[str]:
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
         yield f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}"
+        if cause.instead:
+            yield f"  instead: {cause.instead}"
     if report.promised and report.different and not report.causes:
         yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
 

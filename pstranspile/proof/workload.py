@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -12,6 +13,8 @@ import numpy as np
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.feeding import Weighing
 from pstranspile.compiler.compile import Compiled, Role, compile
+from pstranspile.compiler.plan.edited import parse_plan
+from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ir.attributes import Floats, float32
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
@@ -130,7 +133,8 @@ def compiled_in_doubles(made: Compiled, module: Module) -> Compiled:
         main, startup = (in_doubles(program, trainers) for program in (role.main, role.startup))
         others = FrozenMap({n: in_doubles(program, trainers) for n, program in role.others.items()})
         roles[name] = Role(name, main, startup, others)
-    return compile(module, made.job).with_roles(roles)
+    plan = parse_plan(plan_text(replace(made.plan, made_for=module)))  # which may be another than the job's own
+    return compile(module, made.job, plan=plan).with_roles(roles)
 
 
 FLOATS = ("f16", "f32", "f64")

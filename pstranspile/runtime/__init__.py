@@ -4,6 +4,8 @@
 interpreter, which prepares a program once and then runs its steps. `large` holds sparse tables whose rows exist once
 they are trained, `files` reads and writes variables. None of them knows of clusters or of the compiler.
 
-Other wings use `run.prepared` (run), `run.scope` (Scope), `values` (LoDTensor, SelectedRows), `kernels.kernel` (kernel)
-and `files.variables` (load_variables, save_variables). Read `run/prepared.py` first.
+Other wings use `run` (run, Scope), `values` (LoDTensor, SelectedRows), `large` (tables), `arithmetic` and `files`
+(load_variables, save_variables), and of kernels `kernels.kernel`, `kernels.context`, `kernels.rows`,
+`kernels.programs.control`, `kernels.programs.io`, `kernels.sequences.arrays` and `kernels.training.optimizer`. Its own
+is `arithmetic.loops`. Read `run/prepared.py` first.
 """

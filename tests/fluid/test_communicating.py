@@ -7,14 +7,13 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
-from pstranspile.fluid.communicator import Communicator
+from pstranspile.fluid import communicator as communicating
+from pstranspile.fluid.communicator import Communicator, DistributedMode, communicator_settings, default_flags
 from pstranspile.fluid.incubate.fleet.parameter_server import (
     ServerRuntimeConfig,
     StrategyFactory,
 )
 from pstranspile.fluid.missing import NotHere
-from pstranspile.fluid.running import communicating
-from pstranspile.fluid.running.communicating import DistributedMode, communicator_settings, default_flags
 from tests.fluid.running import fresh
 
 ASYNC = Job("a:1", 2, sync_mode=False, runtime_split_send_recv=True)

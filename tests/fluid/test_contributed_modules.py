@@ -11,18 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pstranspile.fluid.transpiler.memory_optimization_transpiler import memory_optimize, release_memory
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.contrib import op_freq_statistic, summary
 from pstranspile.fluid.paddle import dataset, reader, sysconfig
-from pstranspile.fluid.transpiler.details.program_utils import (
-    delete_ops,
-    find_op_by_input_arg,
-    find_op_by_output_arg,
-)
-from pstranspile.fluid.transpiler.details.ufind import UnionFind
+from pstranspile.fluid.transpiler.details import UnionFind, delete_ops, find_op_by_input_arg, find_op_by_output_arg
 from pstranspile.fluid.transpiler.distribute_transpiler import VarBlock, same_or_split_var
-from pstranspile.fluid.transpiler.memory_optimization_transpiler import memory_optimize, release_memory
 from tests.fluid.running import fresh
 
 

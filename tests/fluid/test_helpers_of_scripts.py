@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pstranspile.fluid.paddle.check_import_scipy import check_import_scipy
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid import data_feeder, layers, paddle
 from pstranspile.fluid.contrib import distributed_batch_reader
-from pstranspile.fluid.paddle.check_import_scipy import check_import_scipy
 from pstranspile.fluid.paddle.dataset import image
 from tests.fluid.running import fresh
 

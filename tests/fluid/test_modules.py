@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.missing import Missing, fluid_names
+from pstranspile.fluid.missing import _HOLDER, Missing, fluid_names
 from tests.fluid.running import fresh
 
 
@@ -56,13 +56,33 @@ def run_with_aliases(statement: str) -> subprocess.CompletedProcess[str]:
         "from pstranspile.fluid.contrib.mixed_precision.decorator import decorate",
         "import pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy as s; "
         "s.StrategyFactory",
+        "from pstranspile.fluid.average import WeightedAverage",
+        "import pstranspile.fluid.default_scope_funcs as scopes; scopes.get_cur_scope",
+        "from pstranspile.fluid.proto.profiler.profiler_pb2 import Event",
+        "import pstranspile.fluid as fluid; fluid.annotations.deprecated, fluid.transpiler.ps_dispatcher.HashName",
+        "from paddle.fluid.transpiler.details.ufind import UnionFind",
+        "from paddle.fluid.transpiler.memory_optimization_transpiler import memory_optimize",
+        "from paddle.fluid.entry_attr import CountFilterEntry",
+        "import paddle.distributed.fleet as fleet; import paddle.distributed.fleet.base.role_maker as r; r.Role.ALL",
+        "import paddle.distributed.fleet.metrics.metric as m; m.auc",
+        "from paddle.distributed.fleet.utils.ps_util import DistributedInfer",
+        "import paddle; paddle.regularizer.L2Decay(0.1), paddle.distribution.Normal, paddle.device.get_device()",
+        "from paddle.reader.decorator import shuffle; import paddle.sysconfig as s; s.get_include()",
+        "from paddle.incubate.hapi.distributed import DistributedBatchSampler",
+        "import pstranspile.fluid.paddle as paddle; paddle.regularizer.L1Decay, paddle.sysconfig.get_lib()",
     ],
 )
 def test_modules_that_have_no_file_of_their_own_are_imported(statement: str) -> None:
-    install = "from pstranspile.fluid.aliases import install; install()"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{install}; {statement}"], capture_output=True, text=True, check=False
+    done = run_with_aliases(statement)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_parts_of_a_module_are_imported_before_anything_else_is() -> None:
+    parts = sorted(part for part in _HOLDER if "." not in part)
+    code = "; ".join(
+        f"import pstranspile.fluid.{part} as part; assert not part.__spec__.loader_state" for part in parts
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile.fluid.__main__ import main
-from pstranspile.fluid.differences import DIFFERENT, REFUSED
-from pstranspile.fluid.names_used import used
+from pstranspile.fluid.names_used import DIFFERENT, REFUSED, used
 from tests.fluid.running import SCRIPTS
 
 

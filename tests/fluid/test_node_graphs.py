@@ -10,7 +10,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid import core
 from pstranspile.fluid.framework import IrGraph, IrOpNode, IrVarNode
-from pstranspile.fluid.graph.ir_graph import IrNode
+from pstranspile.fluid.graph.nodes import IrNode
 from tests.fluid.running import fresh
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid import profiler
-from pstranspile.fluid.proto.profiler.profiler_pb2 import Event, Profile
+from pstranspile.fluid.proto import Event, Profile
 from tests.fluid.running import fresh
 
 OF_A_STEP = Counter(relu=2, scale=1, mean=1)

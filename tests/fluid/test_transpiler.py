@@ -13,7 +13,7 @@ from pstranspile.compiler.compile import compile
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Placeable
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
-from pstranspile.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
+from pstranspile.fluid.transpiler.distribute_transpiler import HashName, PSDispatcher, RoundRobin
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from tests.fluid.running import fresh

@@ -162,7 +162,7 @@ def test_a_unit_of_a_script_has_parameters_and_steps_of_its_own(main: Any):
 
 def test_names_lie_where_scripts_look_for_them():
     from pstranspile.fluid.contrib import mixed_precision as decorator
-    from pstranspile.fluid.proto.framework_pb2 import VarType
+    from pstranspile.fluid.proto import VarType
 
     assert decorator.decorate is fluid.contrib.mixed_precision.decorate
     assert "relu" in decorator.AutoMixedPrecisionLists(custom_black_list=["relu"]).black_list

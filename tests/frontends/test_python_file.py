@@ -62,6 +62,25 @@ def number():
 
 def ending():
     raise SystemExit(4)
+
+
+def loader(rank, trainers):
+    """Batches of two rows for each of the trainers."""
+    draw = np.random.default_rng(5)
+    for _ in range(3):
+        img, label = draw.normal(size=(4, 784)).astype("f4"), draw.integers(0, 10, (4, 1))
+        yield {{"img": np.array_split(img, trainers)[rank], "label": np.array_split(label, trainers)[rank]}}
+
+
+def pairs(rank, trainers):
+    """The same batches without names."""
+    for batch in loader(rank, trainers):
+        yield batch["img"], batch["label"]
+
+
+def stumbling(rank, trainers):
+    yield from loader(rank, trainers)
+    raise ValueError("no more")
 '''
 
 
@@ -111,7 +130,9 @@ def test_names_that_give_no_program(file: str, name: str, message: str) -> None:
     assert caught.value.diagnostics[0].code == "input-python"
 
 
-def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text("def training(:\n")
     Path("folder.py").mkdir()
@@ -190,3 +211,40 @@ def test_a_job_whose_values_are_gone_is_refused(file: str, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["launch", "out"]) == 1
     assert "start.npz, with the values that the job starts with, is missing" in capsys.readouterr().err
+
+
+def test_a_function_gives_each_trainer_its_batches(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = f"{file}:training"
+    assert main(["run", given, "--feed", f"{file}:loader", "--save", "single.npz"]) == 0
+    assert main(["run", given, *JOB, "--feed", f"{file}:loader", "--save", "cluster.npz"]) == 0
+    assert main(["run", given, *JOB, "--feed", f"{file}:pairs", "--save", "pairs.npz"]) == 0
+    assert main(["launch", given, *JOB, "--feed", f"{file}:pairs", "--save", "processes.npz"]) == 0
+    assert main(["check", given, *JOB, "--feed", f"{file}:loader"]) == 0
+    capsys.readouterr()
+    cluster, single = dict(np.load("cluster.npz")), dict(np.load("single.npz"))
+    assert len(single["step/mean_0.tmp_0"]) == 3
+    np.testing.assert_allclose(cluster["param/fc_0.w_0"], single["param/fc_0.w_0"], rtol=1e-4, atol=1e-5)
+    for name in ("pairs.npz", "processes.npz"):
+        other = dict(np.load(name))
+        assert all(np.array_equal(other[key], cluster[key]) for key in cluster if key.startswith("param/"))
+
+
+def test_what_is_wrong_with_a_loader_is_told(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program = str(EXAMPLES / "mnist_mlp.ir")
+    assert main(["run", program, "--feed", f"{file}:stumbling"]) == 1
+    assert "error[input-python]: ValueError: no more" in capsys.readouterr().err
+    assert main(["run", program, "--feed", f"{file}:pairs"]) == 1
+    assert "inputs whose order is not known (--names)" in capsys.readouterr().err
+    assert main(["run", program, "--feed", f"{file}:pairs", "--names", "img,label"]) == 0
+    assert main(["run", program, "--feed", f"{file}:loader", "--batch", "4"]) == 2
+    assert "--batch is about rows; the function" in capsys.readouterr().err
+
+
+def test_a_run_with_a_loader_goes_on(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("run", f"{file}:training", *JOB, "--feed", f"{file}:loader")
+    assert main([*given, "--save", "whole.npz"]) == 0
+    assert main([*given, "--steps", "2", "--checkpoint", "kept"]) == 0
+    assert main([*given, "--resume", "kept", "--save", "resumed.npz"]) == 0
+    whole, resumed = dict(np.load("whole.npz")), dict(np.load("resumed.npz"))
+    assert all(np.array_equal(whole[key], resumed[key]) for key in whole if key.startswith("param/"))
+    capsys.readouterr()

@@ -13,7 +13,7 @@ import pytest
 from pstranspile.cluster.machines import rpc
 from pstranspile.ops import all_schemas, facts_of, schema_of
 from pstranspile.ops import facts as facts_module
-from pstranspile.ops.dtypes import typed_slots
+from pstranspile.ops.build import typed_slots
 from pstranspile.ops.facts import PLAIN, Below, OpFacts
 from pstranspile.ops.schema import OpSchema, declare, declare_gradient, registered
 from pstranspile.runtime.kernels.kernel import kernel_of

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
+from weakref import finalize
 
 from pstranspile.cluster.checkpoint.layout import Layout
 from pstranspile.cluster.checkpoint.manifest import (
@@ -227,8 +229,14 @@ class Target:
         self, folder: str | os.PathLike[str], layout: Layout | None, standing: Standing | None, *, as_files: bool = True
     ):
         self.folder = Path(folder)
-        _make(folder)
-        self._lock = _locked(self.folder)
+        made = _make(folder)
+        try:
+            lock = _locked(self.folder)
+        except BaseException:
+            _remove_empty(made)
+            raise
+        self.close = finalize(self, _let_go, lock, made)
+        """Lets other runs save in the folder; one that was made for this run, and holds nothing, is removed."""
         self._runs: dict[str, Identity] = {}
         try:
             remove_abandoned(self.folder, ".step_", ".part")
@@ -238,10 +246,6 @@ class Target:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Lets other runs save in the folder."""
-        self._lock.close()
 
     def place(self, step: int) -> Path:
         """The path for the checkpoint after a step."""
@@ -261,7 +265,7 @@ class SharedTarget:
     """
 
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
-        _make(folder)
+        self._made = _make(folder)
         work.mkdir(exist_ok=True)
         self._locks = [_locked(Path(folder), shared=True)]
         try:
@@ -274,13 +278,17 @@ class SharedTarget:
         """Lets others in."""
         for lock in reversed(self._locks):
             lock.close()
+        _remove_empty(self._made)
 
 
-def _make(path: str | os.PathLike[str]) -> None:
-    """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not."""
-    folder = Path(path)
+def _make(path: str | os.PathLike[str]) -> list[Path]:
+    """Makes the folder that numbered checkpoints will lie in, unless it is there; gives it and those above it that were
+    made, the deepest first. Raises DiagnosticError if it can't be made or written to.
+    """
+    folder, made = Path(path), list[Path]()
     try:
         require_local(path)
+        made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to"
         if (folder / MANIFEST).exists():
@@ -290,6 +298,19 @@ def _make(path: str | os.PathLike[str]) -> None:
         reason = f"can't be written: {detail}"
     if reason:
         raise DiagnosticError([error("checkpoint-target", reason, Location(os.fspath(path)))])
+    return made
+
+
+def _let_go(lock: FileLock, made: Sequence[Path]) -> None:
+    lock.close()
+    _remove_empty(made)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Removes folders, each of which lies in the next, as far as nothing is in them."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:

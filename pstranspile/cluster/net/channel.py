@@ -14,6 +14,7 @@ from typing import Any
 from pstranspile.cluster.net.loop import CALL, READ, WRITE, Event, Loop
 from pstranspile.cluster.net.tls import Guard
 from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.ir.diagnostics import lasting
 
 MOST_AT_ONCE = 512
 """Pieces that are written by one call of the system."""
@@ -220,7 +221,7 @@ class Channel:
         """A turn has cost so much processor time."""
         self._spent += seconds
         if self._spent > STRANGER_SECONDS and self.unknown and not self.closed:
-            self.refuse(f"a stranger costs more than {STRANGER_SECONDS:g} seconds of processor time")
+            self.refuse(f"a stranger costs more than {lasting(STRANGER_SECONDS)} of processor time")
 
     def handle(self) -> None:
         """The socket can be read from, or written to."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.server import listening_op, mode_of
-from pstranspile.compiler.diff.folders import load_role, roles_in
+from pstranspile.compiler.folders import load_role, roles_in
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends.loading import LARGEST
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed

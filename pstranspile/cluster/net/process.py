@@ -41,6 +41,7 @@ from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, is_taken
 from pstranspile.cluster.net.values import bytes_of
+from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.table import LargeTable, return_freed_arrays
 
@@ -439,13 +440,17 @@ class _Waits(SiteListener):
 
     def __init__(self, site: Site, report: StatusPipe):
         self._site, self._report = site, report
+        report.ask_for_waits(self.sentences)
+
+    def sentences(self) -> list[str]:
+        """A sentence for each machine that waits; where none does yet, for each process that has not come."""
+        named = [sentence(waiting) for waiting in self._site.waiting()]
+        return named or [f"{self._site.role} waits for {who}" for who in self._site.unmet()]
 
     def idle(self) -> None:
         """Nothing has come for a while."""
-        site, waits = self._site, self._site.waiting()
-        missing = sorted({name for waiting in waits for name in waiting.missing})
-        lines = [sentence(waiting) for waiting in waits] or [f"{site.role} waits for {who}" for who in site.unmet()]
-        self._report(waiting=lines, waits_for=missing, idle=round(site.idle))
+        missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing})
+        self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle))
 
     @contextmanager
     def told_at_end(self) -> Generator[None]:
@@ -612,8 +617,8 @@ class _Ways(SiteListener):
         patience = self._place.patience
         if not site.run(lambda: not self._missing(site), patience):
             if refusals := self._refusals(site):
-                raise Refused(f"nobody answers for {patience:g} seconds: {', '.join(refusals)}")
-            raise Refused(f"not come for {patience:g} seconds: {', '.join(self._missing(site))}")
+                raise Refused(f"nobody answers for {lasting(patience)}: {', '.join(refusals)}")
+            raise Refused(f"not come for {lasting(patience)}: {', '.join(self._missing(site))}")
         self._met_all = True
         return max(self._lives.values(), default=0)
 

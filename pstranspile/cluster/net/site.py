@@ -63,7 +63,7 @@ from pstranspile.cluster.net.terms import (
     number_of,
 )
 from pstranspile.cluster.net.values import Bytes, WireError, bytes_of
-from pstranspile.ir.diagnostics import visible
+from pstranspile.ir.diagnostics import lasting, visible
 
 # One process's part of a cluster: its own machines, and stand-ins for all others.
 
@@ -483,7 +483,7 @@ class Site:
                     self._tell_trainers({"back": peer.role}, peer)
             peer.is_played_by(incarnation)
         elif peer.given_up:
-            reason = peer.refusal or f"it was not heard for {self.terms.lease:g} seconds"
+            reason = peer.refusal or f"it was not heard for {lasting(self.terms.lease)}"
             raise Objection(f"{peer.role} was given up: {reason}")
         self.hear_of_gone(peer, fields)
         for listener in self._listeners:
@@ -521,7 +521,7 @@ class Site:
         """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
         begun, now = self._begun.setdefault(peer.role, deque(maxlen=MOST_BEGUN)), self._clock()
         if len(begun) == MOST_BEGUN and now - begun[0] < BEGUN_IN:
-            raise WireError(f"{MOST_BEGUN} processes have become {peer.role} within {BEGUN_IN:g} seconds")
+            raise WireError(f"{MOST_BEGUN} processes have become {peer.role} within {lasting(BEGUN_IN)}")
         begun.append(now)
 
     def _note(self, connection: Connection, reason: str) -> None:
@@ -889,9 +889,9 @@ class Site:
                 and peer.incarnation
                 and now - peer.heard > self._patience
             ):
-                raise Refused(f"{peer.role} was not heard for {self._patience:g} seconds")
+                raise Refused(f"{peer.role} was not heard for {lasting(self._patience)}")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
-                self.give_up(peer, f"it was not heard for {self.terms.lease:g} seconds")
+                self.give_up(peer, f"it was not heard for {lasting(self.terms.lease)}")
             elif peer.index >= 0 and peer.connection is None and self._trainers_ended():
                 self.give_up(peer, "its process has ended")
         away = [role for role in self._redial if self.peers[role].connection is None]

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 from pstranspile.ir.diagnostics import visible
@@ -116,6 +116,18 @@ class StatusPipe:
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
         self.has_reader: bool = self._stream is not None
         """Whether a parent has started this process, and tells people of it."""
+        self._waits: Callable[[], Sequence[str]] = tuple
+
+    def ask_for_waits(self, waits: Callable[[], Sequence[str]]) -> None:
+        """Has `waits` asked, from any thread, what the process waits for."""
+        self._waits = waits
+
+    def waits(self) -> Sequence[str]:
+        """A sentence for everything that the process waits for at the moment, as far as another thread can see it."""
+        try:
+            return self._waits()
+        except (RuntimeError, LookupError):  # what was looked at has changed meanwhile: nothing is waited for
+            return ()
 
     def __call__(self, **fields: Any) -> None:
         """Sends one line, from any thread, with the seconds of CPU used. Nothing happens if the parent is gone: this

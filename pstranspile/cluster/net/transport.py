@@ -32,6 +32,7 @@ from pstranspile.cluster.net.frames import (
 from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
 from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.ir.diagnostics import lasting
 
 MOST_STRANGERS = 32
 """The most connections on which nobody was let in yet."""
@@ -383,7 +384,7 @@ class Listener:
         """Nobody is a stranger for long."""
         for one in self._newcomers:
             if not one.stranger.known and now - one.since > PATIENCE:
-                one.channel.refuse(f"it was not let in for {PATIENCE:g} seconds")
+                one.channel.refuse(f"it was not let in for {lasting(PATIENCE)}")
         self._know_callers()
         callers = [one for one in self._callers if not one.closed]
         for one in callers:

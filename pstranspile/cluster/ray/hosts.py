@@ -28,7 +28,7 @@ from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.cluster.net.tls import read_credentials
 from pstranspile.cluster.ray.moves import Kept, together
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, counted, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, counted, error, lasting
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.large.table import rows_on_disk
 
@@ -334,7 +334,7 @@ class Hosts:
         free = ray.available_resources().get("CPU", 0.0)
         ask = f"with {self.cpus:g} CPUs each; {free:g} of the cluster's {sum(_nodes().values()):g} are free"
         return (
-            f"{waiting} of {counted(asked, 'machine')} wait for a place, {ask}; --patience is {self.patience:g} seconds"
+            f"{waiting} of {counted(asked, 'machine')} wait for a place, {ask}; --patience is {lasting(self.patience)}"
         )
 
     def spare(self, count: int) -> int:
@@ -391,7 +391,7 @@ class Hosts:
         nodes = _nodes()
         free = ray.available_resources().get("CPU", 0.0)
         message = (
-            f"after {self.patience:g} seconds the machines are not all placed: "
+            f"after {lasting(self.patience)} the machines are not all placed: "
             f"{cluster_of(counts[1], counts[0], ' and ')}, with {self.cpus:g} CPUs each, ask for "
             f"{self.cpus * sum(counts):g} CPUs; the cluster has "
             f"{sum(nodes.values()):g}, of which {free:g} are free"

@@ -22,7 +22,7 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.ray.cuts import Cuts
 from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, Left, LeftAlone, Lost, NotPlaced, Part, first_line, got
-from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile, prepare
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible
@@ -39,12 +39,17 @@ def programs_of(job: Compiled) -> dict[str, bytes]:
 
 
 def resized(job: Compiled, trainers: int, servers: int) -> Job:
-    """The job for other numbers of machines. Raises DiagnosticError where it names each trainer's endpoint."""
+    """The job for other numbers of machines. Raises DiagnosticError where it names each trainer's endpoint, or its plan
+    is not the job's own.
+    """
     known = job.job
     if known is None or known.trainer_endpoints:
         raise DiagnosticError(
             [error("ray-resources", f"a job of mode {job.plan.mode} can't have other numbers of machines")]
         )
+    if (trainers, servers) != (known.trainers, len(known.pservers)) and prepare(job.source, known).plan != job.plan:
+        message = "the job has a plan of its own, which says where parameters lie for these numbers of machines alone"
+        raise DiagnosticError([error("ray-resources", message)])
     endpoints = list(known.pservers[:servers])
     port = 6174
     while len(endpoints) < servers:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.opgraph import op_graph
 from pstranspile.compiler.analysis.updates import Update
-from pstranspile.compiler.analysis.uses import effects_of, sub_blocks
+from pstranspile.compiler.analysis.uses import effects_of, op_graph, sub_blocks
 from pstranspile.ir.attributes import Longs, float32
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.opgraph import OpGraph, op_graph
-from pstranspile.compiler.analysis.uses import Uses, effects_of
+from pstranspile.compiler.analysis.uses import OpGraph, Uses, effects_of, op_graph
 from pstranspile.ir.diagnostics import Diagnostic, at_op, warning
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
 from pstranspile.ir.types import LR_ROLES, OpRole

@@ -10,10 +10,17 @@ Answers are read off the emitted programs and the origins of their ops, so that 
 
 from __future__ import annotations
 
-from pstranspile.compiler.explain.answers import Answer, Link, OpAnswer, Overview, VariableAnswer
+from pstranspile.compiler.explain.answers import (
+    Answer,
+    Link,
+    OpAnswer,
+    Overview,
+    VariableAnswer,
+    answer_json,
+    answer_text,
+)
 from pstranspile.compiler.explain.folder import read_folder
 from pstranspile.compiler.explain.job import ExplainedJob, Unknown, of_compiled
-from pstranspile.compiler.explain.text import answer_json, answer_text
 from pstranspile.compiler.explain.variable import explain_job, explain_op, explain_role, explain_variable
 
 __all__ = [

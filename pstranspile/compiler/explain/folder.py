@@ -12,9 +12,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pstranspile.compiler.compile import Compiled
-from pstranspile.compiler.diff.folders import load_role, roles_in
 from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.explain.job import ExplainedJob, Settings, settings_of, source_line_of
+from pstranspile.compiler.folders import load_role, roles_in
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning

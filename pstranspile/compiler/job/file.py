@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
+from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
 from pstranspile.ir.expect import path_of

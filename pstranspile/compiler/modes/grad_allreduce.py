@@ -12,10 +12,15 @@ from pstranspile.compiler.analysis.reductions import (
     is_loss_gradient,
     reads_of,
 )
-from pstranspile.compiler.emit.ring_startup import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.compiler.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
 from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings
-from pstranspile.compiler.modes.shared.without_servers import CollectiveMode
+from pstranspile.compiler.modes.shared.without_servers import (
+    CollectiveMode,
+    scale,
+    sum_over_ring,
+    wait_for_computing,
+    wait_for_rings,
+)
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Module, Op, Origin, Program
 from pstranspile.ir.types import OpRole

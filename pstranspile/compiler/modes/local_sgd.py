@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pstranspile.compiler.analysis.reductions import Reduction, find_averages, first_updated
-from pstranspile.compiler.emit.ring_startup import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.compiler.emit.rules import (
     AVERAGE_PARAMETERS,
     FIRST_SNAPSHOT,
@@ -15,7 +14,13 @@ from pstranspile.compiler.emit.rules import (
     made_of_program,
 )
 from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings, Promise
-from pstranspile.compiler.modes.shared.without_servers import CollectiveMode
+from pstranspile.compiler.modes.shared.without_servers import (
+    CollectiveMode,
+    scale,
+    sum_over_ring,
+    wait_for_computing,
+    wait_for_rings,
+)
 from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, TensorType, Var

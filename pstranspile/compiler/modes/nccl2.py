@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from pstranspile.compiler.emit.rules import EXCHANGE_IDS, made_of_program
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings
-from pstranspile.compiler.modes.shared.base import Prepared
-from pstranspile.compiler.plan.plan import DistributedVar, Plan
-from pstranspile.compiler.plan.rings import Collective
-from pstranspile.compiler.plan.without_servers import plan_without_servers
+from pstranspile.compiler.modes import Prepared
+from pstranspile.compiler.modes.shared.without_servers import plan_without_servers
+from pstranspile.compiler.plan.plan import Collective, DistributedVar, Plan
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.diagnostics import error, raise_errors
 from pstranspile.ir.frozen import FrozenMap

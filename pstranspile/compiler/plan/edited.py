@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
-from pstranspile.compiler.plan.plan import Cut, Plan, quoted
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, Note, did_you_mean, error, first_findings, raise_errors
-from pstranspile.ir.model import Location, SourceText
+from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quoted
+from pstranspile.ir.diagnostics import (
+    MAX_FINDINGS,
+    Diagnostic,
+    DiagnosticError,
+    Note,
+    did_you_mean,
+    error,
+    first_findings,
+    listed,
+    raise_errors,
+    visible,
+)
+from pstranspile.ir.expect import path_of, wrong_type
+from pstranspile.ir.json_text import told
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
+from pstranspile.ir.reading import read_named, read_regular
+
+_Value = TypeVar("_Value")
 
 # What a plan changes of another: what is added, moved or cut otherwise, and what goes.
 
@@ -93,11 +111,33 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "another declaration"
 
 
+# A plan as it is read: of text that a person has edited, or of the plan.json of a compiled folder.
+
+_WIDTH = r"[ \t]+"
 _NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
-_SLICE = re.compile(rf'slice {_NAME} rows (\d{{1,18}})\.\.(\d{{1,18}})(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')
-_WHOLE = re.compile(rf'whole {_NAME}(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')
+_SERVER = r'("(?:[^"\\]|\\.)*")'
+_SLICE = re.compile(
+    rf"slice{_WIDTH}{_NAME}{_WIDTH}rows{_WIDTH}(\d{{1,18}})\.\.(\d{{1,18}})(?:{_WIDTH}->{_WIDTH}{_NAME})?"
+    rf"{_WIDTH}@{_WIDTH}{_SERVER}",
+    re.ASCII,
+)
+_WHOLE = re.compile(rf"whole{_WIDTH}{_NAME}(?:{_WIDTH}->{_WIDTH}{_NAME})?{_WIDTH}@{_WIDTH}{_SERVER}", re.ASCII)
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
-_JOB = re.compile(r"job mode=(\S+) trainers=(\d{1,18}) pservers=(\[.*\])")
+_JOB = re.compile(rf"job{_WIDTH}mode=(\S+){_WIDTH}trainers=(\d{{1,18}}){_WIDTH}pservers=(\[.*\])", re.ASCII)
+_SOURCE = re.compile(rf"source{_WIDTH}(\S+)")
+_VERSION = re.compile(rf"plan{_WIDTH}(\d+)", re.ASCII)
+_BEFORE_COMMENT = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*(?=#|$)')
+
+VERSION = 1
+"""The version of plans that is written and read, as text and as JSON."""
+
+MOST_BYTES = 1 << 30
+"""The most bytes that the file of a plan may have."""
+
+PLAN_JSON = "plan.json"
+"""The plan in a folder of compiled programs."""
+
+_FORMS = Note('a line is `whole %NAME @ "SERVER"` or `slice %NAME rows FIRST..END @ "SERVER"`, and # begins a comment')
 
 
 class PlanLine(NamedTuple):
@@ -111,7 +151,10 @@ class PlanLine(NamedTuple):
 
 
 class PlanFile(NamedTuple):
-    """A plan file as read: what it was made for, and its placements in order."""
+    """A plan as read: what it was made for, and its placements in order.
+
+    `source_at` and `job_at` are the places that say the former.
+    """
 
     text: SourceText
     source: str
@@ -119,6 +162,127 @@ class PlanFile(NamedTuple):
     trainers: int
     pservers: tuple[str, ...]
     lines: tuple[PlanLine, ...]
+    source_at: Location
+    job_at: Location
+
+    def __str__(self) -> str:
+        """The text that was read."""
+        return self.text.text
+
+
+def load_plan(path: str | os.PathLike[str]) -> PlanFile:
+    """The plan in a file that `plan` or `compile -o` wrote, edited or not, or in a folder that `compile -o` wrote.
+
+    Raises DiagnosticError.
+    """
+    return plan_of_bytes(*plan_bytes(path_of(path, "load_plan")))
+
+
+def plan_bytes(path: str) -> tuple[bytes, str]:
+    """What the file of a plan holds, or that of a folder's plan, and its name. Raises DiagnosticError."""
+    in_folder = os.path.isdir(path)
+    file = os.path.join(path, PLAN_JSON) if in_folder else path
+    if not file:
+        raise DiagnosticError([error("input-unreadable", "the name of a plan is empty")])
+    try:
+        return (read_regular if in_folder else read_named)(file, MOST_BYTES), file
+    except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
+        reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        missing = isinstance(problem, FileNotFoundError)
+        message = "there is no such file" if missing else f"the plan can't be read: {reason}"
+        notes = [Note(f"{path} is a folder; `compile -o` writes the plan of one")] if missing and in_folder else []
+        raise DiagnosticError([error("input-unreadable", message, Location(file), notes=notes)]) from None
+
+
+def plan_of_bytes(data: bytes, file: str) -> PlanFile:
+    """The plan in what a file holds. Raises DiagnosticError."""
+    try:
+        return parse_plan(data.decode("utf-8-sig"), file)
+    except UnicodeDecodeError as problem:
+        message = f"not a plan: byte {problem.start} is not UTF-8"
+        raise DiagnosticError([error("plan-syntax", message, Location(file))]) from None
+
+
+def parse_plan(text: str, file: str = "<plan>") -> PlanFile:
+    """The plan in a text, such as that of `str(plan)`, edited or not; also in the JSON of `plan.json`.
+
+    `file` is what messages call it. Raises DiagnosticError with every line that can't be read.
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_type("parse_plan", "the text of a plan", text)
+    source = SourceText(file, text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+    return _of_json(source) if source.text.lstrip().startswith("{") else _of_text(source)
+
+
+class _Line(NamedTuple):
+    """A line of a plan without its comment, and where it begins."""
+
+    text: str
+    location: Location
+
+
+def _lines_of(source: SourceText) -> Iterator[_Line]:
+    """The lines that say something."""
+    for number, raw in enumerate(source.text.split("\n"), 1):
+        match = _BEFORE_COMMENT.match(raw)
+        line = (raw if match is None else match[0]).strip()
+        if line:
+            yield _Line(line, Location(source.file, number, raw.index(line) + 1))
+
+
+def _of_text(source: SourceText) -> PlanFile:
+    lines = _lines_of(source)
+    _require_version(next(lines, None), source.file)
+    findings: list[Diagnostic] = []
+    header: dict[str, tuple[re.Match[str], Location]] = {}
+    placed: list[PlanLine] = []
+    for line, location in lines:
+        if len(findings) == MAX_FINDINGS:
+            break
+        unreadable = next(filter(_is_unreadable, _STRINGS.findall(line)), None)
+        if unreadable is not None:
+            message = f"{unreadable[:80]} is no string: it has an escape or a character that strings don't have"
+            findings.append(error("plan-syntax", message, location, focus=unreadable))
+        elif match := _SLICE.fullmatch(line):
+            name, start, stop, given, endpoint = match.groups()
+            cut = Cut(int(start), int(stop))
+            placed.append(PlanLine(_unquoted(name) or "", cut, _unquoted(given), json.loads(endpoint), location))
+        elif match := _WHOLE.fullmatch(line):
+            name, given, endpoint = match.groups()
+            placed.append(PlanLine(_unquoted(name) or "", None, _unquoted(given), json.loads(endpoint), location))
+        elif match := _header(line):
+            kind = line.split(maxsplit=1)[0]
+            if kind in header:
+                notes = [Note("the other one", header[kind][1])]
+                findings.append(error("plan-syntax", f"a second line `{kind}`", location, notes=notes))
+            header[kind] = match, location
+        else:
+            findings.append(error("plan-syntax", f"not a line of a plan: {line[:80]!r}", location, notes=[_FORMS]))
+    raise_errors(first_findings(findings))
+    start = Location(source.file, 1, 1)
+    made_for, source_at = header.get("source", (None, start))
+    job, job_at = header.get("job", (None, start))
+    described = ("", 0, ()) if job is None else (job[1], int(job[2]), _endpoints(job[3]) or ())
+    return PlanFile(source, "" if made_for is None else made_for[1], *described, tuple(placed), source_at, job_at)
+
+
+def _require_version(first: _Line | None, file: str) -> None:
+    """Raises DiagnosticError unless the first line of a plan says that it is one of the version that is read."""
+    line, location = first or _Line("", Location(file, 1, 1))
+    match = _VERSION.fullmatch(line)
+    if match is None:
+        message = f"this is not a plan: a plan begins with the line `plan {VERSION}`"
+        raise DiagnosticError([error("plan-syntax", message, location)])
+    if match[1].lstrip("0") != str(VERSION):
+        message = f"this is a plan of version {match[1][:20]}; version {VERSION} is read here"
+        note = Note("`pstranspile plan` prints one for the same program and job")
+        raise DiagnosticError([error("plan-syntax", message, location, focus=match[1], notes=[note])])
+
+
+def _header(line: str) -> re.Match[str] | None:
+    """The parts of a line that says what the plan was made for."""
+    match = _JOB.fullmatch(line)
+    return _SOURCE.fullmatch(line) if match is None else match if _endpoints(match[3]) is not None else None
 
 
 def _is_unreadable(literal: str) -> bool:
@@ -133,62 +297,131 @@ def _unquoted(name: str | None) -> str | None:
     return json.loads(name) if name and name.startswith('"') else name
 
 
-def read_plan(text: str, file: str = "<plan>") -> PlanFile:
-    """Reads what `plan_text` prints, edited or not. Raises DiagnosticError with every line it can't read."""
-    findings: list[Diagnostic] = []
-    header: dict[str, str] = {}
-    job: tuple[str, int, tuple[str, ...]] = ("", 0, ())
-    lines: list[PlanLine] = []
-    for number, raw in enumerate(text.split("\n"), 1):
-        line = raw.strip()
-        if not line or line.startswith("#"):
-            continue
-        if len(findings) == MAX_FINDINGS:
-            break
-        location = Location(file, number, raw.index(line) + 1)
-        unreadable = next(filter(_is_unreadable, _STRINGS.findall(line)), None)
-        if unreadable is not None:
-            message = f"{unreadable[:80]} is no string: it has an escape or a character that strings don't have"
-            findings.append(error("plan-syntax", message, location, focus=unreadable))
-            continue
-        if match := _SLICE.fullmatch(line):
-            name, start, stop, given, endpoint = match.groups()
-            cut = Cut(int(start), int(stop))
-            lines.append(PlanLine(_unquoted(name) or "", cut, _unquoted(given), json.loads(endpoint), location))
-        elif match := _WHOLE.fullmatch(line):
-            name, given, endpoint = match.groups()
-            lines.append(PlanLine(_unquoted(name) or "", None, _unquoted(given), json.loads(endpoint), location))
-        elif match := _JOB.fullmatch(line):
-            job = (match[1], int(match[2]), _endpoints(match[3]))
-        elif line.split(" ")[0] in ("plan", "source") and line.count(" ") == 1:
-            header.update([(line.split(" ")[0], line.split(" ")[1])])
-        else:
-            findings.append(error("plan-syntax", f"not a line of a plan: {line[:80]!r}", location))
-    if header.get("plan") != "1":
-        message = (
-            f"the file is not a plan of version 1 (its first line must be `plan 1`): {header.get('plan', '')[:40]!r}"
-        )
-        findings.append(error("plan-syntax", message, Location(file, 1, 1)))
-    raise_errors(first_findings(findings))
-    return PlanFile(SourceText(file, text), header.get("source", ""), *job, tuple(lines))
-
-
-def _endpoints(text: str) -> tuple[str, ...]:
+def _endpoints(text: str) -> tuple[str, ...] | None:
+    """The servers in a list of strings; None if it is none."""
     try:
         result: object = json.loads(text)
     except (ValueError, RecursionError):
-        return ()
-    return tuple(item for item in result if isinstance(item, str)) if isinstance(result, list) else ()  # pyright: ignore
+        return None
+    names = cast("list[object]", result) if isinstance(result, list) else [None]
+    return tuple(cast("list[str]", names)) if all(isinstance(name, str) for name in names) else None
 
 
-def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool) -> Plan:
+def _of_json(source: SourceText) -> PlanFile:
+    """The plan that a plan.json holds: the rows of its `distributed_vars` that are parameters."""
+    place = Location(source.file)
+    try:
+        held: Any = json.loads(source.text)
+    except (ValueError, RecursionError) as problem:
+        raise DiagnosticError([error("plan-syntax", f"not JSON: {told(problem)}", place)]) from None
+    if held.get("version") != VERSION or type(held["version"]) is not int:
+        message = (
+            f"this is not a plan of version {VERSION} (`version` is {visible(json.dumps(held.get('version')), 40)})"
+        )
+        raise DiagnosticError([error("plan-syntax", message, place)])
+    try:
+        job = (_kind(held["mode"], str), _kind(held["trainers"], int), _endpoints(json.dumps(held["pservers"])))
+        if job[2] is None:
+            raise ValueError("pservers is no list of servers")
+        table = held["distributed_lookup_table"]
+        given: list[dict[str, Any]] = [
+            _kind(row, dict) for row in cast("list[Any]", _kind(held["distributed_vars"], list))
+        ]
+        rows = [row for row in given if row["vtype"] in _PLACED and row["origin"] != table]
+        first = _first_row(source)
+        at = {id(row): _row_at(source, first, number) for number, row in enumerate(given)}
+        lines = tuple(_line_of_row(row, at[id(row)]) for row in rows)
+        made_for = _kind(held["source"], str)
+    except (ValueError, TypeError, LookupError) as problem:
+        reason = f"{problem} is missing" if isinstance(problem, KeyError) else str(problem)
+        raise DiagnosticError([error("plan-syntax", f"not a plan: {reason}", place)]) from None
+    return PlanFile(source, made_for, job[0], job[1], job[2], lines, place, place)
+
+
+_PLACED = ("Param", "RemotePrefetch")
+"""The kinds of variables on servers that a plan places; the others follow them."""
+
+
+def _line_of_row(row: Any, location: Location) -> PlanLine:
+    """The placement in a row of `distributed_vars`. Raises ValueError, TypeError or LookupError."""
+    origin, name, endpoint = (_kind(row[key], str) for key in ("origin", "slice", "endpoint"))
+    if not _kind(row["is_slice"], bool):
+        return PlanLine(origin, None, name, endpoint, location)
+    shape, offset = [_kind(dim, int) for dim in row["slice_shape"]], _kind(row["offset"], int)
+    if not shape or min(*shape, offset, 0) < 0:
+        raise ValueError(f"a slice of {origin} has no rows")
+    width = prod(shape[1:]) or 1
+    if offset % width:
+        raise ValueError(f"a slice of {origin} begins within a row, at element {offset} of rows of {width}")
+    first = offset // width
+    return PlanLine(origin, Cut(first, first + shape[0]), name, endpoint, location)
+
+
+def _kind(value: Any, kind: type[_Value]) -> _Value:
+    """A value as it is. Raises TypeError if it is of another type."""
+    if type(value) is not kind:
+        raise TypeError(f"{visible(json.dumps(value), 40)} is no {_CALLED[kind]}")
+    return value
+
+
+_CALLED: Mapping[type, str] = {str: "text", int: "number", bool: "truth value", list: "list", dict: "object"}
+
+
+def _first_row(source: SourceText) -> int:
+    """The number of the line with the first row, in JSON as it is written here; 0 for JSON of another layout."""
+    before, found, _ = source.text.partition('"distributed_vars": [\n')
+    return before.count("\n") + 2 if found else 0
+
+
+def _row_at(source: SourceText, first: int, number: int) -> Location:
+    return Location(source.file, first + number, 5) if first else Location(source.file)
+
+
+# What a plan was made for, and what it says of the parameters of a program.
+
+
+def require_made_for(plan: Plan | PlanFile, module: Module, job: Job) -> None:
+    """Raises DiagnosticError unless a plan was made for the programs of this module, and for this job."""
+    findings: list[Diagnostic] = []
+    source_at, job_at = (plan.source_at, plan.job_at) if isinstance(plan, PlanFile) else (None, None)
+    if not _is_of(plan, module):
+        says = f"it says {plan.source}" if plan.source else "it has no line `source`"
+        message = f"the plan was made for another program: {says}, this one is {fingerprint(module)}"
+        findings.append(error("plan-mismatch", message, source_at, focus=plan.source))
+    listed_servers = json.dumps(list(plan.pservers))
+    differing = [
+        (plan.mode, job.mode, f"mode={plan.mode}", f"mode={job.mode}"),
+        (plan.trainers, job.trainers, f"trainers={plan.trainers}", f"trainers={job.trainers}"),
+        (plan.pservers, job.pservers, f"pservers={listed_servers}", f"pservers={json.dumps(list(job.pservers))}"),
+    ]
+    for held, wanted, focus, asked in differing:
+        if held != wanted:
+            says = f"it says {focus}" if plan.mode else "it has no line `job`"
+            message = f"the plan was made for another job: {says}, this one has {asked}"
+            findings.append(error("plan-mismatch", message, job_at, focus=focus))
+            if not plan.mode:
+                break
+    raise_errors(findings)
+
+
+def _is_of(plan: Plan | PlanFile, module: Module) -> bool:
+    """Whether a plan was made for the programs of a module; one that was put together by hand is taken to be."""
+    if isinstance(plan, PlanFile):
+        return plan.source == fingerprint(module)
+    made_for = plan.made_for
+    if made_for is None or made_for is module:
+        return True
+    return all(made_for.programs.get(name) is module.programs.get(name) for name in (MAIN, STARTUP)) or (
+        plan.source == fingerprint(module)
+    )
+
+
+def apply_plan(plan: PlanFile, facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool) -> Plan:
     """The Plan that a plan file describes, for this program and job.
 
-    `source` is the fingerprint of the module, `pieces` its parameters as they would be cut. Raises DiagnosticError
-    when the file was made for something else, leaves rows without a server or gives them two, names a server the
-    job does not have, or cuts or separates what must stay whole or together.
+    `pieces` are the parameters as they would be cut. Raises DiagnosticError when the file leaves rows without a server
+    or gives them two, names a server the job does not have, or cuts or separates what must stay whole or together.
     """
-    raise_errors(_mismatches(plan, source, job))
     findings: list[Diagnostic] = []
     known = {piece.update.parameter for piece in pieces}
     by_parameter: dict[str, list[PlanLine]] = {}
@@ -198,7 +431,8 @@ def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequ
             message = f"{quoted(line.parameter)} is not a parameter that the program distributes{hint}"
             findings.append(error("plan-invalid", message, line.location, focus=quoted(line.parameter)))
         if line.endpoint not in job.pservers:
-            message = f"{line.endpoint!r} is not a server of the job"
+            hint = did_you_mean(line.endpoint, job.pservers) or f"; the servers are {listed(job.pservers)}"
+            message = f"{line.endpoint!r} is not a server of the job{hint}"
             findings.append(error("plan-invalid", message, line.location, focus=json.dumps(line.endpoint)))
         by_parameter.setdefault(line.parameter, []).append(line)
     edited: list[Piece] = []
@@ -210,33 +444,18 @@ def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequ
         findings += _cover_problems(plan, piece, rows, lines, cuts)
         edited.append(piece._replace(cuts=cuts))
         placed[index] = tuple(line.endpoint for line in lines)
-    raise_errors(findings)
+    raise_errors(first_findings(findings))
     raise_errors(_together_problems(facts, by_parameter))
     order = send_order(len(pieces), facts.program.random_seed, job.slice_var_up)
     result = assemble(facts, job, edited, order, placed, per_trainer)
-    raise_errors(_name_problems(result, by_parameter))
+    raise_errors(first_findings(_name_problems(result, by_parameter)))
     return result
 
 
-def check_plan_without_servers(plan: PlanFile, source: str, job: Job) -> None:
-    """Raises DiagnosticError when a plan file was made for something else, or places parameters on servers."""
-    raise_errors(_mismatches(plan, source, job))
+def require_nothing_placed(plan: PlanFile, job: Job) -> None:
+    """Raises DiagnosticError when a plan file places parameters, for a mode without servers."""
     message = f"mode {job.mode} has no servers on which a parameter could be placed"
-    raise_errors(error("plan-invalid", message, line.location) for line in plan.lines)
-
-
-def _mismatches(plan: PlanFile, source: str, job: Job) -> list[Diagnostic]:
-    start = Location(plan.text.file, 1, 1)
-    findings: list[Diagnostic] = []
-    if plan.source != source:
-        message = f"the plan was made for another program: it says {plan.source or 'nothing'}, this one is {source}"
-        findings.append(error("plan-mismatch", message, start))
-    wanted = (job.mode, job.trainers, job.pservers)
-    if (plan.mode, plan.trainers, plan.pservers) != wanted:
-        given = f"mode={plan.mode} trainers={plan.trainers} pservers={list(plan.pservers)}"
-        message = f"the plan was made for another job ({given}), not for mode={job.mode} trainers={job.trainers}"
-        findings.append(error("plan-mismatch", f"{message} pservers={list(job.pservers)}", start))
-    return findings
+    raise_errors(first_findings([error("plan-invalid", message, line.location) for line in plan.lines]))
 
 
 def _cover_problems(
@@ -247,15 +466,23 @@ def _cover_problems(
     if not lines:
         return [error("plan-invalid", f"no line places {name}", Location(plan.text.file, 1, 1))]
     findings: list[Diagnostic] = []
-    at = 0
+    at, before = 0, lines[0]
     for line, cut in zip(lines, cuts, strict=True):
-        if cut.start != at or cut.stop <= cut.start:
-            what = "overlap" if cut.start < at else "leave a gap"
-            message = f"rows {cut.start}..{cut.stop} of {name} {what}: row {at} comes next"
-            findings.append(error("plan-invalid", message, line.location))
-        at = max(at, cut.stop)
+        focus = f"{cut.start}..{cut.stop}" if line.cut is not None else name
+        if cut.stop <= cut.start and (line.cut is not None or rows):
+            findings.append(error("plan-invalid", f"{focus} are no rows of {name}", line.location, focus=focus))
+        elif cut.start < at:
+            notes = [Note(f"the other line, whose rows end before row {at}", before.location)]
+            message = f"rows {cut.start}..{cut.stop} of {name} overlap those of another line"
+            findings.append(error("plan-invalid", message, line.location, focus=focus, notes=notes))
+        elif cut.start > at:
+            message = f"rows {at}..{cut.start} of {name} leave a gap: no line places them"
+            findings.append(error("plan-invalid", message, line.location, focus=focus))
+        if cut.stop > at:
+            at, before = cut.stop, line
     if at != rows and not findings:
-        findings.append(error("plan-invalid", f"{name} has rows 0..{rows}, the plan 0..{at}", lines[-1].location))
+        message = f"{name} has rows 0..{rows}, the plan 0..{at}"
+        findings.append(error("plan-invalid", message, before.location, focus=f"{before.cut[0]}..{at}"))  # pyright: ignore
     if len(cuts) > 1 and piece.update.whole:
         findings.append(error("plan-invalid", f"{name} can't be cut: {piece.update.whole}", lines[1].location))
     return findings
@@ -264,7 +491,7 @@ def _cover_problems(
 def _together_problems(facts: Facts, by_parameter: dict[str, list[PlanLine]]) -> list[Diagnostic]:
     findings: list[Diagnostic] = []
     for group in facts.groups:
-        lines = [line for name in group.parameters for line in by_parameter[name]]
+        lines = [line for name in group.parameters for line in by_parameter.get(name, ())]
         apart = next((line for line in lines if line.endpoint != lines[0].endpoint or line.cut is not None), None)
         if apart is not None:
             names = " ".join(quoted(name) for name in group.parameters)

@@ -33,7 +33,7 @@ from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of, schema_of
@@ -329,7 +329,9 @@ def make_plan(
     steps = steps or Steps()
     pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
     raise_errors(findings)
-    return plan_pieces(facts, job, pieces, per_trainer, steps), findings
+    programs = {MAIN: facts.program, **({} if startup is None else {STARTUP: startup})}
+    plan = plan_pieces(facts, job, pieces, per_trainer, steps)
+    return replace(plan, made_for=Module(FrozenMap(programs))), [*findings, *norm_warnings(facts, plan)]
 
 
 def plan_pieces(facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool, steps: Steps | None = None) -> Plan:
@@ -372,11 +374,8 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             if len(cuts) > 1:
                 message = f"%{update.parameter} is kept whole: {update.whole}"
                 findings.append(at_op("whole-initialiser", message, initialiser, severity=Severity.WARNING))
-        if len(cuts) > 1:
-            if update.whole or update.parameter in grouped:
-                cuts = (Cut(0, tensor.shape[0]),)
-            else:
-                findings += _norm_warnings(facts, update)
+        if len(cuts) > 1 and (update.whole or update.parameter in grouped):
+            cuts = (Cut(0, tensor.shape[0]),)
         sparse = is_sparse(facts.program, update.gradient)
         if len(cuts) > 1 and not sparse and max(cut.stop - cut.start for cut in cuts) > _MOST_ROWS:
             focus, rows = f"%{update.parameter}", cuts[0].stop - cuts[0].start
@@ -412,15 +411,16 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
     return var.tensor, None
 
 
-def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
-    """Warnings for the optimizers of a cut parameter that read a norm over the whole of it."""
+def norm_warnings(facts: Facts, plan: Plan) -> list[Diagnostic]:
+    """Warnings for the optimizers of parameters that a plan cuts, which read a norm over the whole of one."""
     findings: list[Diagnostic] = []
-    for index in update.optimizer:
-        op = facts.program.main_block.ops[index]
-        schema = schema_of(op.type)
-        if schema is not None and schema.whole_norm:
-            message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
-            findings.append(at_op("sliced-norm", message, op, severity=Severity.WARNING))
+    cut = {parameter.name for parameter in plan.parameters if parameter.is_cut}
+    for update in facts.updates:
+        for op in (facts.program.main_block.ops[index] for index in update.optimizer if update.parameter in cut):
+            schema = schema_of(op.type)
+            if schema is not None and schema.whole_norm:
+                message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
+                findings.append(at_op("sliced-norm", message, op, severity=Severity.WARNING))
     return findings
 
 

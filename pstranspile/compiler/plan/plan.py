@@ -1,22 +1,71 @@
-"""The Plan: what lives where, under which names. A frozen value, as a person reads and edits it, and as JSON."""
+"""The Plan: what lives where, under which names. A frozen value, as a person reads and edits it, and as JSON.
+
+Of trainers without servers it has how they reach each other, and what they sum (`Collective`).
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from math import prod
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import UpdateGroup
-from pstranspile.compiler.plan.rings import Collective, collective_json, collective_lines
 from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType
 from pstranspile.ir.types import DType
+
+
+class Summed(NamedTuple):
+    """A variable that all trainers sum over one ring, and the parameter it is a gradient, or the new value, of."""
+
+    parameter: str
+    variable: str
+    ring: int
+
+
+class Collective(NamedTuple):
+    """How trainers without servers reach each other: Fluid's settings, and what is summed on which ring, in order."""
+
+    nccl_comm_num: int = 1
+    use_hierarchical_allreduce: bool = False
+    hierarchical_allreduce_inter_nranks: int = 0
+    summed: tuple[Summed, ...] = ()
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The parameters whose own values trainers average, instead of their gradients."""
+        return tuple(summed.parameter for summed in self.summed if summed.variable == summed.parameter)
+
+
+def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> dict[str, Any]:
+    """The part of `plan.json` on trainers without servers: their endpoints, how they meet, what they sum. Else {}."""
+    if collective is None:
+        return {}
+    settings = {**collective._asdict(), "summed": [summed._asdict() for summed in collective.summed]}
+    return {"trainer_endpoints": list(endpoints), "collective": settings}
+
+
+def collective_lines(collective: Collective | None, endpoints: Sequence[str]) -> list[str]:
+    """Lines of a plan for the reader: the trainers, and what they sum on which ring, in the order of the sums.
+
+    None of them can be edited: the job states the trainers, and the program the sums.
+    """
+    if collective is None:
+        return []
+    from pstranspile.ir.text.literals import name
+
+    lines = [f"# trainer {number}: {endpoint}" for number, endpoint in enumerate(endpoints)]
+    for ring in range(collective.nccl_comm_num):
+        names = [f"%{name(summed.variable)}" for summed in reversed(collective.summed) if summed.ring == ring]
+        lines += [f"# ring {ring} sums {' '.join(names)}"] if names else []
+    return lines
+
 
 # How a variable is cut into slices of whole rows.
 
@@ -202,7 +251,7 @@ class Plan:
     in the order in which gradients were dealt out to the servers. With `per_trainer` every trainer sends under a name
     of its own. With `runtime_split` the trainers' communicators cut gradients and join parameters, instead of ops. With
     `communicator_barrier` a trainer waits for its communicator in every step. With `dc_asgd` servers compensate
-    gradients for their delay.
+    gradients for their delay. `made_for` is the module whose variables are placed.
     """
 
     mode: str
@@ -222,6 +271,7 @@ class Plan:
     collective: Collective | None = None
     dc_asgd: bool = False
     geo: GeoPlan | None = None
+    made_for: Module | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """`<Plan sync, 2 trainers, 2 pservers: 7 parameters in 9 slices>`."""
@@ -232,8 +282,13 @@ class Plan:
         return f"<Plan {self.mode}, {machines}: {placed}>"
 
     def __str__(self) -> str:
-        """The plan as `pstranspile plan` shows it, without the fingerprint of its source, which a plan doesn't hold."""
-        return plan_text(self, "").rstrip("\n")
+        """The plan as `pstranspile plan` shows it; `parse_plan` reads it back."""
+        return plan_text(self).rstrip("\n")
+
+    @cached_property
+    def source(self) -> str:
+        """The fingerprint of the module that the plan was made for; empty for a plan that does not say it."""
+        return fingerprint(self.made_for) if self.made_for is not None else ""
 
     @property
     def distributed_lookup_table(self) -> str | None:
@@ -307,16 +362,15 @@ def quoted(name: str) -> str:
     return f"%{name}" if plain else "%" + json.dumps(name)
 
 
-def plan_text(plan: Plan, source: str) -> str:
-    """The plan as text; `source` is the fingerprint of the module it was made for.
+def plan_text(plan: Plan) -> str:
+    """The plan as text: one line per slice, in parameter order; `parse_plan` reads it back.
 
-    One line per slice, in parameter order; `pstranspile compile --plan` reads it back. Lines after `#` are for the
-    reader: what must stay together, and what each server ends up with. Without a fingerprint (an empty text) there is
-    no line `source`, and the text can't be read back.
+    Lines after `#` are for the reader: what must stay together, and what each server ends up with. The line `source`
+    names the module that the plan was made for.
     """
     lines = [
         "plan 1",
-        *([f"source {source}"] if source else []),
+        *([f"source {plan.source}"] if plan.source else []),
         f"job mode={plan.mode} trainers={plan.trainers} pservers={json.dumps(list(plan.pservers))}",
         "",
     ]

@@ -1,4 +1,6 @@
-"""One pass over the ops of a program in the order they run: names, roles, slots, attributes, types."""
+"""One pass over the ops of a program in the order they run: names, roles, types, and the slots and attributes of each
+op against its schema.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,158 @@ from functools import cached_property
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
-from pstranspile.compiler.verify import forms
-from pstranspile.compiler.verify.places import Findings, declared_here, slot_text
+from pstranspile.compiler.verify.places import Findings, declared_here, slot_text, suggestion
 from pstranspile.compiler.verify.references import references
-from pstranspile.ir.attributes import Strings
+from pstranspile.ir.attributes import KINDS, AttrKind, Strings
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Severity
+from pstranspile.ir.diagnostics import Note, Severity
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Block, Op, TensorType, Var
-from pstranspile.ir.text.literals import KIND_TEXT, role_text
+from pstranspile.ir.model import Attrs, Block, Op, TensorType, Var
+from pstranspile.ir.text.literals import ATTR_KIND_TEXT, KIND_TEXT, role_text, word
 from pstranspile.ir.types import RUN_BY_FLUID, DType, VarKind
-from pstranspile.ops import schema_of, with_defaults
+from pstranspile.ops import all_schemas, schema_of, with_defaults
+from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
+
+UNDECLARED_SLOTS = frozenset({("create_py_reader", "blocking_queue"), ("rnn_memory_helper_grad", "Out@GRAD")})
+"""(op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
+it, and the gradient of a memory that nobody needs after the last step counts as zero."""
+
+_CONVERTED = frozenset((AttrKind[a], AttrKind[b]) for a in ("INT", "LONG") for b in ("FLOAT", "BOOLEAN"))
+"""(given kind, kind of the schema) where Fluid converts the value: whole numbers to others, and to true or false."""
+
+_ALIKE = frozenset({(AttrKind.FLOAT64, AttrKind.FLOAT)})
+"""(given kind, kind of the schema) where a value stands for one of the schema's kind."""
+
+ANY_OP: Mapping[str, AttrKind] = {name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}
+"""Attributes that ops of every type may carry."""
+
+
+def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
+    """(slot, whether it is an output) of every slot that must hold a variable and does not.
+
+    A gradient op may leave out any gradient that nobody needs.
+    """
+    may_be_empty = schema.facts.lists_may_be_empty
+    result: list[tuple[Slot, bool]] = []
+    for is_output, slots, held in ((False, schema.inputs, op.inputs), (True, schema.outputs, op.outputs)):
+        for name, slot in slots.items():
+            if held.get(name) or slot.dispensable or (slot.duplicable and may_be_empty):
+                continue
+            if not (is_output and schema.forward):
+                result.append((slot, is_output))
+    return result
+
+
+def needed_variables(op: Op, reading: bool) -> set[str]:
+    """The variables an op can't do without: not those of slots that may be empty, unless they are lists.
+
+    A gradient op with several gradients makes those that are asked for, and a dropout that tests makes no mask.
+    """
+    schema = schema_of(op.type)
+    held = op.inputs if reading else op.outputs
+    slots = schema.inputs if schema is not None and reading else EMPTY
+    optional = {slot.name for slot in slots.values() if slot.dispensable and not slot.duplicable}
+    if schema is not None and not reading and schema.forward and len(schema.outputs) > 1:
+        optional = {slot.name for slot in schema.outputs.values() if not slot.duplicable}
+    elif not reading and op.type == "dropout" and op.attrs.get("is_test") is True:
+        optional = {"Mask"}
+    return {name for slot, names in held.items() if slot not in optional for name in names}
+
+
+def slots_fit(op: Op, schema: OpSchema) -> bool:
+    """Whether `check_slots` has nothing to report."""
+    for slots, held in ((schema.inputs, op.inputs), (schema.outputs, op.outputs)):
+        for name, names in held.items():
+            slot = slots.get(name)
+            if slot is None or (len(names) > 1 and not slot.duplicable):
+                return False
+    return not missing_slots(op, schema)
+
+
+def check_slots(op: Op, schema: OpSchema, place: tuple[int, int], findings: Findings) -> None:
+    """Reports unknown slots, missing ones, and lists where one variable belongs."""
+    for side, slots, held in (("input", schema.inputs, op.inputs), ("output", schema.outputs, op.outputs)):
+        for name, names in held.items():
+            slot = slots.get(name)
+            if slot is None:
+                others = [other for other in slots if other not in held]
+                hint = suggestion(name, others) or f"; it has {_listed(slots) or 'none'}"
+                message = f"there is no {side} slot {word(name)}, so it has no effect{hint}"
+                findings.op("unknown-slot", message, place, focus=slot_text(name), severity=Severity.WARNING)
+            elif len(names) > 1 and not slot.duplicable:
+                message = f"the {side} slot {word(name)} takes one variable, here are {len(names)}"
+                findings.op("slot-not-list", message, place, focus=slot_text(name))
+    for slot, is_output in missing_slots(op, schema):
+        side = "output" if is_output else "input"
+        message = f"the {side} slot {word(slot.name)} needs a variable"
+        findings.op("missing-slot", message, place, focus=op.type)
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(word(name) for name in names)
+
+
+def attributes_fit(attrs: Attrs, schema: OpSchema) -> bool:
+    """Whether `check_attributes` has nothing to report."""
+    known = schema.attrs
+    for name, value in attrs.items():
+        spec = known.get(name)
+        kind = spec.kind if spec is not None else ANY_OP.get(name)
+        if kind is not (given := KINDS.get(type(value))) and (given, kind) not in _ALIKE:
+            return False
+    return all(name in attrs or spec.default is not None or spec.optional for name, spec in known.items())
+
+
+def generic_attributes_fit(attrs: Attrs) -> bool:
+    """Whether attributes that ops of every type may carry have the right kinds, for an op without a schema."""
+    return all(ANY_OP.get(name) in (None, KINDS.get(type(value))) for name, value in attrs.items())
+
+
+def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], findings: Findings) -> None:
+    """Reports attributes of a wrong kind, unknown ones, and required ones that the op lacks."""
+    known: Mapping[str, AttrSpec] = schema.attrs if schema is not None else EMPTY
+    for name, value in op.attrs.items():
+        spec = known.get(name)
+        kind = spec.kind if spec is not None else ANY_OP.get(name)
+        given = KINDS.get(type(value))
+        if kind is None and schema is not None:
+            hint = suggestion(name, [other for other in known if other not in op.attrs])
+            message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
+            focus = findings.attribute_focus(op, name)
+            findings.op("extra-attribute", message, place, focus=focus, severity=Severity.WARNING)
+        elif kind is not None and kind is not given and (given, kind) not in _ALIKE:
+            is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
+            message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
+            converted = (given, kind) in _CONVERTED
+            severity = Severity.WARNING if converted else Severity.ERROR
+            focus = findings.attribute_focus(op, name)
+            findings.op("attribute-kind", message, place, focus=focus, severity=severity)
+    for name, spec in known.items():
+        if name not in op.attrs and spec.default is None and not spec.optional:
+            message = f"the attribute {word(name)} ({ATTR_KIND_TEXT[spec.kind]}) must be given"
+            findings.op("missing-attribute", message, place, focus=op.type)
+
+
+def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Findings) -> None:
+    """Reports an op type without a schema, once for all its ops in a program."""
+    assert schema_of(op.type) is None
+    times = "" if count == 1 else f", which {count} ops have"
+    message = f"neither Fluid nor a plug-in has this op type{times}{suggestion(op.type, all_schemas())}"
+    findings.op("unknown-op", message, place, focus=word(op.type))
+
+
+def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ...]]:
+    """The message about a variable that an op reads, but that only `writer` writes, later or at once."""
+    what, notes = "nothing has written it before, and nothing brings it into this block", ()
+    if writer is op:
+        what = "this op itself is the first to write it"
+    elif writer is not None:
+        what = "this op runs before any op that writes it"
+        location = writer.location
+        notes = (Note(f"it is first written here, by {writer.type}", location, var_text(name)),)
+    return f"{var_text(name)} is read, but {what}", notes
+
 
 # The variable that a name refers to in a block, and the ops that write it.
 
@@ -541,13 +683,13 @@ class Walk:
         runs_blocks = bool(references(op))
         if schema is None:
             self.unknown_ops.setdefault(op.type, []).append(place)
-            if not forms.generic_attributes_fit(op.attrs):
-                forms.check_attributes(op, None, place, self.findings)
+            if not generic_attributes_fit(op.attrs):
+                check_attributes(op, None, place, self.findings)
         else:
-            if not forms.slots_fit(op, schema):
-                forms.check_slots(op, schema, place, self.findings)
-            if not forms.attributes_fit(op.attrs, schema):
-                forms.check_attributes(op, schema, place, self.findings)
+            if not slots_fit(op, schema):
+                check_slots(op, schema, place, self.findings)
+            if not attributes_fit(op.attrs, schema):
+                check_attributes(op, schema, place, self.findings)
         if len(self.findings.all) > before:
             return runs_blocks, tuple([self.types.unsure(frame.type_of(name)) for name in op.output_names])
         given = self.types.given(op, frame.ready, frame.type_of)
@@ -612,7 +754,7 @@ class Walk:
         Besides UNDECLARED_SLOTS these are gradients of outputs that nothing uses, where the gradient op runs blocks
         and another output has a gradient: Fluid names them all, and declares those that something computes.
         """
-        if (op.type, slot) in forms.UNDECLARED_SLOTS:
+        if (op.type, slot) in UNDECLARED_SLOTS:
             return True
         if not slot.endswith("@GRAD") or not references(op):
             return False
@@ -651,7 +793,7 @@ class Walk:
         severity = Severity.WARNING if runs else Severity.ERROR
         if self._is_reported(f"unwritten {severity.value}", owner, name):
             return
-        message, notes = forms.unwritten(op, name, self.names.first_writer(name, owner))
+        message, notes = unwritten(op, name, self.names.first_writer(name, owner))
         message += f"; {runs}" if runs else ""
         self.findings.op("read-before-write", message, place, focus=var_text(name), severity=severity, notes=notes)
 
@@ -666,7 +808,7 @@ class Walk:
 
         In a slot that may be empty one counts as no variable, but not in a list.
         """
-        needed = forms.needed_variables(op, reading)
+        needed = needed_variables(op, reading)
         for name in dict.fromkeys(op.input_names if reading else op.output_names):
             severity = Severity.ERROR if name in needed else Severity.WARNING
             if name not in names or self._is_reported(f"undeclared {severity.value}", None, name):

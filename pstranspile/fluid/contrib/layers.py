@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers, unique_name
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.data_feeder import check_type
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
@@ -23,7 +24,6 @@ from pstranspile.fluid.layers.objects import kept_where, renamed
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
-from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import EntryAttr, make_large
 from pstranspile.ir.table_rules import Rules
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 from pstranspile.fluid.incubate.fleet import utils as hdfs
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.workers import Workers
 
 
 class HDFSClient(hdfs.HDFSClient):
@@ -48,7 +49,7 @@ def multi_download(
     folders = [_beside(path, hdfs_path, local_path) for path in mine]
     for folder in dict.fromkeys(folders):
         client.make_local_dirs(folder)
-    with ThreadPoolExecutor(max(multi_processes, 1)) as pool:
+    with Workers[Any](max(multi_processes, 1)) as pool:
         list(pool.map(client.download, mine, folders))
     return [os.path.join(folder, os.path.basename(path)) for path, folder in zip(mine, folders, strict=True)]
 
@@ -66,7 +67,7 @@ def multi_upload(
     folders = [_beside(path, local_path, hdfs_path) for path in files]
     for folder in dict.fromkeys(folders):
         client.makedirs(folder)
-    with ThreadPoolExecutor(max(multi_processes, 1)) as pool:
+    with Workers[Any](max(multi_processes, 1)) as pool:
         list(pool.map(client.upload, folders, files, repeat(overwrite)))
 
 

@@ -87,7 +87,7 @@ class PartInCluster:
     def _parameters_on_pservers(self) -> Any:
         """The overview of variables on servers, None for a program of no cluster."""
         if self._overview is None and self.machine is not None:
-            from pstranspile.fluid.transpiler.details.vars_distributed import overview_of
+            from pstranspile.fluid.transpiler.details import overview_of
 
             compiled = self.machine.compiled
             self._overview = overview_of(compiled.source, compiled.distributed_vars)

@@ -12,7 +12,7 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs, renumbered
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
-from pstranspile.ops.dtypes import typed_slots
+from pstranspile.ops.build import typed_slots
 from pstranspile.ops.gradient import SUFFIX, differentiated
 
 # Values of the forward part that are computed again for the backward part, instead of being kept for it.

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
+from pstranspile.fluid.communicator import DistributedMode
+from pstranspile.fluid.dataloader import PyReaderVariable, created
+from pstranspile.fluid.dataloader import double_buffer as double_buffer
+from pstranspile.fluid.dataloader import read_file as read_file
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, kind_of, vartype_of
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader
-from pstranspile.fluid.running.communicating import DistributedMode
-from pstranspile.fluid.running.sampling import PyReaderVariable, created
-from pstranspile.fluid.running.sampling import double_buffer as double_buffer
-from pstranspile.fluid.running.sampling import read_file as read_file
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import OpRole
 

@@ -16,7 +16,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.paddle import compat as compat
 from pstranspile.fluid.paddle import dataset as dataset
 from pstranspile.fluid.paddle import reader as reader
-from pstranspile.fluid.paddle.batching import batch as batch
+from pstranspile.fluid.paddle.reader import batch as batch
 from pstranspile.fluid.running.flags import build_static, is_dynamic
 
 __version__ = "1.8.5"

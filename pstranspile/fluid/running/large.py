@@ -1,4 +1,7 @@
-"""Tables of scripts that have a row for every id, of which those exist that are trained."""
+"""Tables of scripts that have a row for every id, of which those exist that are trained.
+
+`entry_attr` of 2.x are rules by which rows enter a table of `sparse_embedding`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.compiler.analysis.tables import STATE, TABLE, large_table, made_large, table_state, whole_readers
-from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.communicator import warn_unused
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
@@ -349,3 +353,6 @@ def rows_of(path: Path) -> SelectedRows:
         if isinstance(whole, LoDTensor) or whole.ndim != 2:
             raise
         return SelectedRows(np.arange(len(whole)), whole, len(whole))
+
+
+__getattr__ = names_of_fluid(__name__, globals())

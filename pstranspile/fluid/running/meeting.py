@@ -18,7 +18,8 @@ import numpy as np
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
-from pstranspile.ir.diagnostics import listed, visible
+from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.ir.diagnostics import lasting, listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
@@ -134,6 +135,19 @@ class Meeting:
 
     def all_of(self, given: Any) -> list[Any]:
         """What all trainers give, in order. Raises ConnectionError and TimeoutError where one does not come."""
+        with naming_wait(self._waits):
+            return self._exchanged(given)
+
+    def _waits(self) -> str:
+        """What this trainer waits for."""
+        place = f"the meeting of all trainers at {self._host}:{self._port}"
+        if self._index:
+            return f"trainer_{self._index} waits for trainer_0 in {place}"
+        missing = [f"trainer_{number}" for number in range(1, self._count) if number not in self._links]
+        met = [f"trainer_{number}" for number in range(1, self._count)]
+        return f"trainer_0 waits for {listed(missing or met)} in {place}"
+
+    def _exchanged(self, given: Any) -> list[Any]:
         if not self._links:
             self._meet()
         own = np.asarray(given)
@@ -170,7 +184,7 @@ class Meeting:
 
     @property
     def _within(self) -> str:
-        return f"within {self._patience:g} seconds (PSTRANSPILE_PATIENCE)"
+        return f"within {lasting(self._patience)} (PSTRANSPILE_PATIENCE)"
 
     def _meet(self) -> None:
         if self._index:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid import executor
+from pstranspile.fluid import executor, proto
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.places import Place
-from pstranspile.fluid.proto import framework_pb2
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.layers.draft import attributes
@@ -84,7 +83,7 @@ class Operator:
     @staticmethod
     def create(serialized: bytes) -> Operator:
         """The op of a serialized OpDesc. Raises KeyError and TypeError for attributes that its type does not have."""
-        desc = framework_pb2.OpDesc.FromString(serialized)
+        desc = proto.OpDesc.FromString(serialized)
         attrs: list[Any] = [attr for attr in desc.attrs if attr.name not in _OF_ALL]
         given: dict[str, Any] = {attr.name: getattr(attr, _FIELDS[int(attr.type)]) for attr in attrs}
         plain: dict[str, Any] = {

@@ -25,6 +25,7 @@ from pstranspile.cluster.net.terms import Terms
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.fluid.machines import ServerMachine, require_callable
+from pstranspile.fluid.running.interrupts import naming_wait
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
@@ -155,7 +156,10 @@ class _Remote(Machine):
 
     def receive(self, message: Message) -> None:
         """Makes the call of a message. Raises Refused."""
-        value = self.requests.make(message)
+        with naming_wait(
+            lambda: f"{message.source} waits for {self.name} to answer ({message.kind.replace('_', ' ')})"
+        ):
+            value = self.requests.make(message)
         if message.slot >= 0:
             link = self.network.link(self, self.asking[message.source], message.trainer)
             link.post(REPLY, message.step, message.variable, value, message.slot)
@@ -165,7 +169,8 @@ class _Remote(Machine):
         from pstranspile.cluster.net.transport import is_taken
 
         if is_taken(self.name):
-            self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
+            with naming_wait(lambda: f"this process waits for {self.name} to take its leave"):
+                self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
 
     def waiting(self) -> None:
         """Does nothing: calls are waited for where they are made."""

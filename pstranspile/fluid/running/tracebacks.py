@@ -42,6 +42,12 @@ def rendered(problem: DiagnosticError) -> str:
     return render(diagnostics, sources)
 
 
+def line_of_script(problem: BaseException) -> str:
+    """The line of the script that was run last, as `FILE:LINE`; "" where there is none."""
+    frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
 _Finding = TypeVar("_Finding", Diagnostic, Note)
 
 

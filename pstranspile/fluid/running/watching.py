@@ -135,7 +135,7 @@ class Profiler(Profile):
 
     def write(self, path: Path) -> None:
         """Writes the ops as Fluid's message `Profile`. Raises OSError."""
-        from pstranspile.fluid.proto.profiler.profiler_pb2 import Profile  # protobuf is slow to import
+        from pstranspile.fluid.proto import Profile  # protobuf is slow to import
 
         profile = Profile(start_ns=self.start, end_ns=time.time_ns())
         for op_type, end, duration in self.timed:

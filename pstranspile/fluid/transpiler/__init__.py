@@ -9,11 +9,11 @@ from pstranspile.fluid.transpiler.collective import Collective as Collective
 from pstranspile.fluid.transpiler.collective import GradAllReduce as GradAllReduce
 from pstranspile.fluid.transpiler.collective import LocalSGD as LocalSGD
 from pstranspile.fluid.transpiler.collective import SingleProcessMultiThread as SingleProcessMultiThread
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler as DistributeTranspiler
-from pstranspile.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler as GeoSgdTranspiler
-from pstranspile.fluid.transpiler.ps_dispatcher import HashName as HashName
-from pstranspile.fluid.transpiler.ps_dispatcher import RoundRobin as RoundRobin
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspilerConfig as DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import GeoSgdTranspiler as GeoSgdTranspiler
+from pstranspile.fluid.transpiler.distribute_transpiler import HashName as HashName
+from pstranspile.fluid.transpiler.distribute_transpiler import RoundRobin as RoundRobin
 
 
 def memory_optimize(input_program: Any, *_: Any, **__: Any) -> None:

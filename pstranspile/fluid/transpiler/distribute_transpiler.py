@@ -1,32 +1,122 @@
-"""Fluid's `DistributeTranspiler` over this compiler."""
+"""Fluid's `DistributeTranspiler` over this compiler, with its configuration and dispatchers, and `GeoSgdTranspiler`."""
 
 from __future__ import annotations
 
 import random
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any, cast
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job, JobError
-from pstranspile.compiler.plan.make import RoundRobin
-from pstranspile.compiler.plan.plan import Plan, cut_rows
+from pstranspile.compiler.plan.make import BUILT_IN
+from pstranspile.compiler.plan.make import Dispatcher as PSDispatcher
+from pstranspile.compiler.plan.make import HashName as HashName
+from pstranspile.compiler.plan.make import RoundRobin as RoundRobin
+from pstranspile.compiler.plan.plan import Plan, cut_rows, vars_info
+from pstranspile.fluid.communicator import DistributedMode as DistributedMode
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.communicating import DistributedMode as DistributedMode
+from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.running.watching import tell_transpiled
 from pstranspile.fluid.transpiler.collective import check_rank
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
-from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
 from pstranspile.ir.diagnostics import error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
+
+_EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
+
+
+@dataclass
+class DistributeTranspilerConfig:
+    """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
+
+    `split_method` is a dispatcher class, or `"RoundRobin"`, `"HashName"` or `"module:Class"`; a transpiler sets it to
+    RoundRobin where it is None. `sync_mode` that is never set leaves the choice to the argument of `transpile`; with
+    True there is no `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no
+    effect. Other attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
+    """
+
+    slice_var_up: bool = True
+    split_method: str | type[Any] | None = None
+    min_block_size: int = 8192
+    enable_dc_asgd: bool = False
+    mode: str = "pserver"
+    wait_port: bool = True
+    sync_mode: bool = True
+    runtime_split_send_recv: bool = False
+    half_async: bool = False
+    completely_not_async: bool = False
+    geo_sgd_mode: bool = False
+    geo_sgd_need_push_nums: int = 100
+    nccl_comm_num: int = 1
+    use_hierarchical_allreduce: bool = False
+    hierarchical_allreduce_inter_nranks: int = 0
+    collective_mode: str | None = None
+    print_log: bool = False
+    says_sync_mode: bool = field(default=False, repr=False)
+    """Whether `sync_mode` was set after the config was made, be it to what it was."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self.__dataclass_fields__:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.__dataclass_fields__, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"DistributeTranspilerConfig has no {name!r}{hint}", name=name, obj=self)
+        if name in _EXCLUSIVE:
+            if value is None:
+                raise ValueError(f"{name} is True or False, not None")
+            other = _EXCLUSIVE[name]
+            if value and getattr(self, other):
+                raise ValueError(f"{name} and {other} exclude each other: set {other} to False first")
+        object.__setattr__(self, name, value)
+        if name == "sync_mode" and "says_sync_mode" in vars(self):
+            object.__setattr__(self, "says_sync_mode", True)
+
+    def job_settings(self) -> dict[str, Any]:
+        """What differs from the defaults, as keyword arguments of `pstranspile.Job`."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        changed.pop("print_log", None)
+        if changed.pop("says_sync_mode", False):
+            changed["sync_mode"] = self.sync_mode
+        method = changed.get("split_method")
+        if isinstance(method, type):
+            built_in = BUILT_IN.get(method.__name__) is method
+            changed["split_method"] = method.__name__ if built_in else f"{method.__module__}:{method.__qualname__}"
+        return changed
+
+
+class ServerRuntimeConfig:
+    """How many threads Fluid's servers have; here they take one message after the other."""
+
+    def __init__(self) -> None:
+        for name, default in self.defaults().items():
+            setattr(self, name, default)
+
+    @staticmethod
+    def defaults() -> dict[str, int]:
+        """The numbers of threads, which the environment may give."""
+        kinds = ("send", "get", "prefetch")
+        return {f"_rpc_{kind}_thread_num": whole(f"FLAGS_rpc_{kind}_thread_num", 12) for kind in kinds}
+
+    def warn_unused(self) -> None:
+        """Names on stderr what differs from the defaults, which changes nothing."""
+        for name, default in self.defaults().items():
+            if getattr(self, name) != default:
+                warn_unused(f"ServerRuntimeConfig.{name}", getattr(self, name), "a server works in one thread")
+
+
+_ = PSDispatcher
+
 
 LOOKUP_TABLE_TYPE = ["lookup_table", "lookup_table_v2"]
 LOOKUP_TABLE_GRAD_TYPE = ["lookup_table_grad", "lookup_table_v2_grad"]
@@ -275,6 +365,41 @@ def _whole(op: Op) -> Op:
     if schema is None or schema.empty_inputs.keys() <= op.inputs.keys():
         return op
     return op._replace(inputs=FrozenMap({**schema.empty_inputs, **op.inputs}))
+
+
+class GeoSgdTranspiler(DistributeTranspiler):
+    """Transpiles one program for geo-SGD: trainers update locally and exchange what changed every few steps.
+
+    The config given is not changed; `geo_sgd_mode` need not be set in it.
+    """
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None):
+        super().__init__(replace(config or DistributeTranspilerConfig(), geo_sgd_mode=True))
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Any = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str = 1,
+        sync_mode: bool | None = False,
+        startup_program: Any = None,
+        current_endpoint: str | None = "127.0.0.1:6174",
+    ) -> None:
+        """Compiles the main `program` and its `startup_program`, as `DistributeTranspiler.transpile` does.
+
+        Geo-SGD is always asynchronous: `sync_mode` True, which Fluid ignores, raises DiagnosticError.
+        """
+        super().transpile(trainer_id, program, pservers, trainers, sync_mode, startup_program, current_endpoint)
+
+    @property
+    def trainer_startup_program(self) -> Any:
+        """The start-up program of the trainer given to `transpile`, under the name of Fluid's attribute."""
+        return self.get_trainer_startup_program()
+
+    def _get_vars_info(self) -> dict[str, dict[str, list[str]]]:
+        """What Fluid's communicator is told of every parameter."""
+        return vars_info(self.result.plan.parameters)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

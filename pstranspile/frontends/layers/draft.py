@@ -24,8 +24,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
-from pstranspile.ops.build import make_op
-from pstranspile.ops.dtypes import typed_slots
+from pstranspile.ops.build import make_op, typed_slots
 from pstranspile.ops.schema import AttrSpec
 from pstranspile.ops.shapes import Types, infer_types
 

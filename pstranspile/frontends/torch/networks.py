@@ -236,7 +236,7 @@ def _rms_norm(node: Any, tracing: Tracing, out: str) -> None:
     "_native_batch_norm_legit_no_training",
 )
 def _batch_norm(node: Any, tracing: Tracing, out: str) -> None:
-    """With statistics of the batch, which are kept, or with those kept."""
+    """A batch norm with statistics of the batch, which are kept, or with those kept."""
     kind = node.target.__name__
     x, scale, bias, *rest = node.args
     name = tracing.value(x)

@@ -313,10 +313,10 @@ NORM_EPSILON = 1e-6
 
 
 def clip_grad_norm(max_norm: float) -> Clipping:
-    """As `torch.nn.utils.clip_grad_norm_` on all parameters: one factor, so that their norm is at most `max_norm`."""
+    """Clipping as of `torch.nn.utils.clip_grad_norm_`: one factor for all, so that the norm is at most `max_norm`."""
     return ClipByGlobalNorm(float(max_norm), epsilon=NORM_EPSILON)
 
 
 def clip_grad_value(clip_value: float) -> Clipping:
-    """As `torch.nn.utils.clip_grad_value_` on all parameters: each element within `clip_value` of 0."""
+    """Clipping as of `torch.nn.utils.clip_grad_value_`: each element of all gradients within `clip_value` of 0."""
     return ClipByValue(float(clip_value))

@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 from weakref import finalize
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -293,38 +293,77 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
 
     What is not a regular file (a terminal, a pipe) is written to directly. Raises DiagnosticError.
     """
-    target = Path(path)
-    with _told(target):
+    named = Path(path)
+    with _told(named):
         require_local(path)
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
+        if named.exists() and not named.is_file() and not named.is_dir():
+            named.write_bytes(data)
             return
-        target = target.resolve()
+        target = named.resolve()
     files = {target.name: data}
-    _require_names(target.parent, files)
-    with _told(target), _folder_made(target.parent):
+    _require_names(named.parent, files)
+    with _told(named), _folder_made(target.parent):
         _require_no_folders(target.parent, files)
         _write_in_place(target.parent, files)
 
 
-_KINDS: Mapping[str, tuple[str, re.Pattern[bytes]]] = {
-    "npz": ("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06")),
-    "png": ("picture", re.compile(rb"\x89PNG")),
-    "svg": ("picture", re.compile(rb"\s*<")),
-    "html": ("page", re.compile(rb"\s*<")),
-    "trace": ("trace of a run", re.compile(rb'\s*\{\s*"(?:displayTimeUnit|traceEvents)"')),
-    "record": ("record of a run", re.compile(rb'\{"form": "pstranspile-record-')),
-    "meta": ("metadata of a program", re.compile(rb'\s*\{\s*"random_seed"')),
-    "ir": ("text of a program", re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*(?:ir\s|program\s)")),
-    "pb": ("ProgramDesc", re.compile(rb"[\n\x1a\"](?s:.)*[\0-\x08\x0e-\x1a\x1c-\x1f]")),
-    "onnx": ("ONNX model", re.compile(rb"\x08")),
-    "mlir": ("MLIR", re.compile(rb"\"builtin\.module\"")),
-    "dot": ("drawing of a program", re.compile(rb"digraph ")),
-    "mmd": ("drawing of a program", re.compile(rb"flowchart ")),
-    "chart": ("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
-    "values": ("file of a variable", re.compile(rb"\0\0\0\0")),
+class _Kind(NamedTuple):
+    """A kind of file: what it is called, how it begins as it is written here, and what else it must be."""
+
+    called: str
+    begins: re.Pattern[bytes]
+    holds: Callable[[bytes, Path], bool] = lambda beginning, file: True
+
+
+def _holds_arrays(beginning: bytes, file: Path) -> bool:
+    """Whether the first file of an archive is an array; other archives (documents, packages) begin with other files."""
+    del file
+    length = int.from_bytes(beginning[26:28], "little")
+    return beginning.startswith(b"PK\x05") or beginning[30 : 30 + length].endswith(b".npy")
+
+
+def _says_written(beginning: bytes, file: Path) -> bool:
+    """Whether metadata are those of an export, which says so of the order of declarations."""
+    del beginning
+    try:
+        held: Any = json.loads(read_regular(file, _MOST_OF_A_PLAN))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return held.get("declarations_in_order") is True
+
+
+_TEXT = rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*"
+"""What may stand before the first statement of a text: a byte order mark, blanks and comments."""
+
+_KINDS: Mapping[str, _Kind] = {
+    "npz": _Kind("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06"), _holds_arrays),
+    "png": _Kind("picture of a run", re.compile(rb"\x89PNG(?s:.){1,512}tEXtSoftware\0pstranspile")),
+    "svg": _Kind(
+        "picture of a run",
+        re.compile(
+            rb"\s*(?:<\?xml (?s:.){1,2048}<dc:title>pstranspile</dc:title>"
+            rb'|<svg xmlns="[^"]*" width="[0-9.]+" height="[0-9.]+" viewBox="[^"]*" '
+            rb'font-family="sans-serif" font-size="11">\n)'
+        ),
+    ),
+    "html": _Kind(
+        "page of pstranspile", re.compile(rb'\s*<!DOCTYPE html>(?s:.){1,1024}<meta name="generator" content="pst')
+    ),
+    "trace": _Kind("trace of a run", re.compile(rb'\s*\{\s*"(?:displayTimeUnit|traceEvents)"')),
+    "record": _Kind("record of a run", re.compile(rb'\{"form": "pstranspile-record-')),
+    "meta": _Kind("metadata of an exported program", re.compile(rb'\s*\{\s*"random_seed"'), _says_written),
+    "ir": _Kind("text of a program", re.compile(_TEXT + rb"(?:ir[ \t]+[0-9]+\s|program[ \t]+@)")),
+    "plan": _Kind("plan", re.compile(_TEXT + rb"plan[ \t]+[0-9]+\s")),
+    "plan.json": _Kind("plan in JSON", re.compile(rb'\s*\{\s*"version": [0-9]+,\s*"source": "sha256:')),
+    "pb": _Kind("ProgramDesc", re.compile(rb"\n[\x80-\xff]{0,4}[\0-\x7f]\x08\0\x10(?:\xff{9}\x01|\0)")),
+    "onnx": _Kind("ONNX model of pstranspile", re.compile(rb"\x08[\x01-\x7f]\x12\x0bpstranspile")),
+    "mlir": _Kind("MLIR of a program", re.compile(rb'"builtin\.module"\(\) \(\{\s*(?:"fluid\.|\}\))')),
+    "dot": _Kind("drawing of a program", re.compile(rb'digraph "[^\n]*" \{\n  rankdir=LR;\n')),
+    "mmd": _Kind("drawing of a program", re.compile(rb"flowchart LR\n(?:  (?:var|op|subgraph block)_|\s*$)")),
+    "chart": _Kind("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
+    "values": _Kind("file of a variable", re.compile(rb"\0{4}[\0-\x1f]\0{7}")),
 }
-"""Kinds of files: what they are called, and how they begin."""
+"""Kinds of files: those that commands write say in their first bytes, or in what they hold, that they are such."""
 
 _BEGINNING = 1 << 16
 """How many bytes of a file are looked at for its kind."""
@@ -368,10 +407,10 @@ def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> N
 def _require_kind(target: Path, kind: str) -> None:
     if kind not in _KINDS or not target.is_file():
         return
-    called, begins = _KINDS[kind]
+    called, begins, holds = _KINDS[kind]
     with open_regular(target) as file:
         held = file.read(_BEGINNING)
-    if held.strip() and not begins.match(held):
+    if held.strip() and not (begins.match(held) and holds(held, target)):
         _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
 
 
@@ -396,31 +435,47 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
         for name in [*files, *stale_files(place, files)]:
             _require_other(place / name, read)
         there = [name for name in files if os.path.lexists(place / name)] if PLAN_FILE in files else []
-        if PLAN_FILE in there and _machines_of(place / PLAN_FILE) is None and not _is_blank(place / PLAN_FILE):
+        known = _machines_of(place / PLAN_FILE) if PLAN_FILE in there else set[str]()
+        if known is None and not _is_blank(place / PLAN_FILE):
             _foreign(place / PLAN_FILE, "it is there, and is no plan that `compile` wrote; name another folder")
         if START_FILE in there and PLAN_FILE in there and not _names_start(place / PLAN_FILE):
             _foreign(place / START_FILE, f"it is there, and {PLAN_FILE} does not name it; name another folder")
-        if there and PLAN_FILE not in there:
-            message = "it is there, and no plan.json says that `compile` wrote it; name another folder"
-            _foreign(place / there[0], message)
+        for name in there:
+            if name not in (PLAN_FILE, START_FILE) and name.partition(".")[0] not in (known or ()):
+                message = "it is there, and no plan.json says that `compile` wrote it; name another folder"
+                _foreign(place / name, message)
 
 
 def _is_blank(file: Path) -> bool:
-    """Whether nothing is lost with a JSON file."""
+    """Whether nothing is lost with a file."""
     with open_regular(file) as stream:
-        return stream.read(256).strip() in (b"", b"{}")
+        return not stream.read(256).strip()
+
+
+_OF_A_PLAN = {
+    "version": int,
+    "source": str,
+    "mode": str,
+    "pservers": list,
+    "trainers": int,
+    "distributed_vars": list,
+}
+"""What the JSON of a plan holds, by key."""
 
 
 def _machines_of(plan: Path) -> set[str] | None:
-    """The machines of the job whose plan a file holds; None for what is no plan."""
+    """The machines of the job whose plan a file holds; None for what is no plan that a compile wrote."""
     try:
-        held: Any = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
-        servers, trainers = len(held["pservers"]), int(held["trainers"])
-        known = held["version"] and held["source"] and held["mode"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        given: object = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
+    except (OSError, ValueError, RecursionError):
         return None
-    roles = [*(f"pserver_{j}" for j in range(servers)), *(f"trainer_{i}" for i in range(min(trainers, 1 << 20)))]
-    return set(roles) if known else None
+    held = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    if any(type(held.get(key)) is not kind for key, kind in _OF_A_PLAN.items()):
+        return None
+    if not held["source"].startswith("sha256:"):
+        return None
+    servers, trainers = len(held["pservers"]), min(held["trainers"], 1 << 20)
+    return {*(f"pserver_{j}" for j in range(servers)), *(f"trainer_{i}" for i in range(trainers))}
 
 
 def _names_start(plan: Path) -> bool:
@@ -437,11 +492,20 @@ def _failure(folder: Path, problem: Exception) -> DiagnosticError:
     if isinstance(problem, OSError):
         named = problem.filename2 or problem.filename
         if isinstance(named, str) and _WORK_PREFIX not in named:
-            place = named
+            place = _as_given(named, folder)
         reason = problem.strerror or reason
         if isinstance(problem, FileExistsError | NotADirectoryError):
             reason = "there is a file where a folder is needed"
     return DiagnosticError([error("output-unwritable", f"can't be written: {reason}", Location(place))])
+
+
+def _as_given(path: str, given: Path) -> str:
+    """A path that the system names, as the user gave it: below the folder that they named, or one above that."""
+    if os.path.isabs(path) and not given.is_absolute():
+        for above in (given, *given.parents):
+            with suppress(OSError, ValueError, RuntimeError):
+                return str(above / Path(path).relative_to(above.resolve()))
+    return path
 
 
 @contextmanager

@@ -67,8 +67,15 @@ def plot_bytes(curves: Mapping[str, Curve], kind: str, title: str = "") -> bytes
             figure.legend(loc="outside right upper", fontsize="small")
         axes.grid(alpha=0.3)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(buffer, format=kind, metadata=_MADE_BY[kind])
     return buffer.getvalue()
+
+
+_MADE_BY: Mapping[str, dict[str, str | None]] = {
+    "svg": {"Date": None, "Title": "pstranspile"},
+    "png": {"Software": "pstranspile"},
+}
+"""What a picture says of itself, by its format: a later plot takes the place of plots alone."""
 
 
 def _plain(name: str) -> str:

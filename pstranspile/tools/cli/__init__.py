@@ -87,14 +87,32 @@ def main(argv: Sequence[str] | None = None, *, begins: Callable[[], object] = la
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]  # likewise
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     _print_as_utf8()
+    if arguments[:1] == ["fluid"]:  # the streams are the script's
+        return _run(arguments, begins)
+    from pstranspile.tools.cli.streams import Streams
+
+    streams = Streams(" ".join(["pstranspile", *arguments[:1]]))
+    with streams.in_place():
+        status = _run(arguments, begins)
+    return FINDINGS if streams.failed and status == OK else status
+
+
+def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
+    """Runs one command, and returns its exit status."""
+    from pstranspile.tools.cli.written import PENDING, is_told_to_end
+
+    PENDING.begin()
     try:
         try:
             status = _dispatch(arguments, begins)
         except SystemExit as stop:  # argparse ends this way, after it has printed
+            if is_told_to_end(stop):
+                PENDING.tell()
             status = stop.code if isinstance(stop.code, int) else OK
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
+        PENDING.tell()
         return INTERRUPTED
     except BrokenPipeError:
         _silence_stdout()

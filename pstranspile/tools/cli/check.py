@@ -17,6 +17,7 @@ from pstranspile.tools.cli.common import (
     add_unreached,
     begun_with,
     check_unreached,
+    compiled,
     count,
     load_with_job,
     make_parser,
@@ -25,11 +26,12 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
+from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns
-from pstranspile.tools.cli.written import telling_what_is_missing
+from pstranspile.tools.cli.written import PENDING
 
 if TYPE_CHECKING:
     from pstranspile.proof.workload import OnProgress, Watch
@@ -57,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     check_feed(parser, options, made=True)
     check_unreached(parser, options)
     require_named(parser, options, "feed", "init", "faults")
-    with telling_what_is_missing("the check has come to no verdict"):
+    with PENDING.lacking(lambda: "the check has come to no verdict"), errors_as_json(options.json):
         return _check(options)
 
 
@@ -65,12 +67,13 @@ def _check(options: argparse.Namespace) -> int:
     """Checks, and prints the report; the exit status is 1 if what is promised does not hold. Raises DiagnosticError or
     Reported.
     """
-    module, job = load_with_job(options)
+    loaded = load_with_job(options)
+    module, job = loaded.module, loaded.job
     if options.no_dropout:
         from pstranspile.runtime.run.seeds import without_dropout
 
         module = without_dropout(module)
-    from pstranspile.compiler.compile import compile
+        loaded = loaded._replace(module=module)
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
     from pstranspile.runtime.kernels.programs.control import most_turns
@@ -81,9 +84,8 @@ def _check(options: argparse.Namespace) -> int:
         programs = step_programs(module)
         declaring = union_of(programs.values()) if options.program else module.main
         requested_turns(options, module)  # its errors come before all others
-        result = compile(module, job)
-        report(result.warnings, [module.source])
-        feeds = read_feed(options)
+        result = compiled(options, loaded)
+        feeds = read_feed(options, module)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
         checked = check(

@@ -8,22 +8,34 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isnan
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import pstranspile
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed, nearest, raise_errors, warning, wrong_codes
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    Note,
+    error,
+    listed,
+    nearest,
+    raise_errors,
+    warning,
+    wrong_codes,
+)
 from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import MOST_NAMED, telling
+from pstranspile.tools.cli.written import MOST_NAMED, PENDING, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
     from pstranspile.compiler.job import Job
+    from pstranspile.compiler.plan.edited import PlanFile
     from pstranspile.ir.model import Module, Program, Role
+    from pstranspile.ir.passes import Observer
 
 
 # Numbers as values of options.
@@ -116,6 +128,7 @@ class Parser(argparse.ArgumentParser):
         options = super().parse_args(words, namespace)
         for action in self._actions:
             self._require_local(action, getattr(options, action.dest, None))
+        PENDING.expect(vars(options))
         return options
 
     def _require_local(self, action: argparse.Action, value: object) -> None:
@@ -446,11 +459,53 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="any key of a job file, such as slice_var_up=false or min_block_size=1024; may be repeated",
     )
+    group.add_argument(
+        "--plan",
+        metavar="FILE|DIR",
+        type=_plan_name,
+        help="use this plan, printed by `pstranspile plan` for the same input and job and edited by hand (- for "
+        "stdin), or that of a folder that `compile -o` wrote",
+    )
+
+
+def job_words(options: argparse.Namespace) -> list[str]:
+    """The options of a command about its input and job as they are given, without `--plan`, for another command."""
+    words: list[str] = []
+    for name in ("startup", "meta", "config", "pservers", "trainers", "mode"):
+        value = getattr(options, name)
+        words += [] if value is None else [f"--{name}", str(value)]
+    words += ["--trust-code"] if options.trust_code else []
+    return words + [word for setting in options.settings for word in ("--set", setting)]
+
+
+def _plan_name(name: str) -> str:
+    """The type of `--plan`: the empty name, of an unset shell variable, is refused."""
+    if not name:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return name
+
+
+def read_plan(options: argparse.Namespace) -> PlanFile | None:
+    """The plan that `--plan` names; None without it. Raises DiagnosticError or Reported."""
+    if options.plan is None:
+        return None
+    from pstranspile.compiler.plan.edited import plan_bytes, plan_of_bytes
+
+    if options.plan != "-":
+        data, file = plan_bytes(options.plan)
+    elif options.input == "-":
+        raise DiagnosticError([error("input-unreadable", "INPUT and --plan can't both be read from stdin")])
+    else:
+        from pstranspile.frontends.loading import read_stdin
+
+        data, file = read_stdin(), STDIN
+    with quoting(SourceText(file, data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n"))):
+        return plan_of_bytes(data, file)
 
 
 def refuse_with_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Ends the command if options about a program or its job are given with a folder, which has them already."""
-    named = ("startup", "meta", "config", "trust_code", "pservers", "trainers", "mode", "settings", "passes")
+    named = ("startup", "meta", "config", "trust_code", "pservers", "trainers", "mode", "settings", "plan", "passes")
     spelled = {"settings": "set", "passes": "pass"}
     given = [spelled.get(name, name) for name in (*named, "strict", "allow") if getattr(options, name)]
     if given:
@@ -507,18 +562,29 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None, *
         return load_bytes(data, STDIN, startup, meta, call_stacks=call_stacks, report=report)
 
 
-def load_with_job(options: argparse.Namespace) -> tuple[Module, Job]:
-    """The module of INPUT as `load_verified` gives it, and the job; an INPUT that is no program is told before the job.
+_AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
+
+
+class Loaded(NamedTuple, Generic[_AnyJob]):
+    """The module of INPUT, the job, and warnings of the verifier, which are not printed yet: where the job can't be
+    compiled, some of them are the errors that say why.
+    """
+
+    module: Module
+    job: _AnyJob
+    warnings: tuple[Diagnostic, ...]
+
+
+def load_with_job(options: argparse.Namespace) -> Loaded[Job]:
+    """The module of INPUT, verified before and after the passes of `--pass`, and the job; an INPUT that is no program
+    is told before the job.
 
     Raises DiagnosticError or Reported.
     """
     return load_for(options, read_job)
 
 
-_AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
-
-
-def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> tuple[Module, _AnyJob]:
+def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> Loaded[_AnyJob]:
     """The module and the job, as `load_with_job` gives them, with the job that `read` makes of the options.
 
     Raises DiagnosticError or Reported, also where the program is a folder.
@@ -526,7 +592,8 @@ def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _
     _refuse_folder(options.input)
     module = load_input(options.input, options.startup, options.meta)
     job = read(options)
-    return _verified(module, options, job), job
+    module, warnings = _verified(module, options, job)
+    return Loaded(module, job, warnings)
 
 
 def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module:
@@ -535,40 +602,65 @@ def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module
     The job, or else the options, set how strictly. Raises DiagnosticError or Reported when it can't be read or has
     errors.
     """
-    return _verified(load_input(options.input, options.startup, options.meta), options, job)
+    module, warnings = _verified(load_input(options.input, options.startup, options.meta), options, job)
+    report(warnings, [module.source])
+    return module
 
 
-def _verified(module: Module, options: argparse.Namespace, job: Job | None) -> Module:
-    _verify(module, options, job)
+def _verified(module: Module, options: argparse.Namespace, job: Job | None) -> tuple[Module, tuple[Diagnostic, ...]]:
+    """The module after the passes of `--pass`, and the warnings of the verifier, each once. Raises DiagnosticError or
+    Reported.
+    """
+    warnings = dict.fromkeys(_verify(module, options, job))
     if options.passes:
         from pstranspile.tools.cli.plugins import run_passes
 
         with quoting(module.source):
             module = run_passes(module, options.passes)
-        _verify(module, options, job)
-    return module
+        warnings |= dict.fromkeys(_verify(module, options, job))
+    return module, tuple(warnings)
 
 
-def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> None:
-    """Prints the warnings of a module. Raises DiagnosticError or Reported for its errors."""
+def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> list[Diagnostic]:
+    """The warnings of a module. Raises Reported for its errors."""
     from pstranspile.compiler.verify import verify
 
     strict, allow = (options.strict, allowed(options)) if job is None else (job.strict, job.allow)
     findings = verify(module, strict=strict, allow=allow)
     with quoting(module.source):
         raise_errors(findings)
-    report(findings, [module.source])
+    return [*findings]
+
+
+def compiled(
+    options: argparse.Namespace,
+    loaded: Loaded[Job],
+    *,
+    on_pass: Observer | None = None,
+    at_end: Callable[[], object] = lambda: None,
+    link: bool = True,
+) -> Compiled:
+    """What was loaded, compiled for its job, with the plan of `--plan`; all warnings are printed.
+
+    `on_pass` is told of every pass, `at_end` is called before anything is printed. Without `link` no program is made
+    yet. Raises DiagnosticError or Reported.
+    """
+    from pstranspile.compiler.compile import compile, prepare
+
+    module, job, warnings = loaded
+    plan = read_plan(options)
+    with quoting(module.source, plan and plan.text, warnings=warnings):
+        try:
+            result = (compile if link else prepare)(module, job, plan=plan, on_pass=on_pass)
+        finally:
+            at_end()
+    report(result.warnings, [module.source])
+    return result
 
 
 def load_compiled(options: argparse.Namespace) -> Compiled:
     """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or Reported."""
-    from pstranspile.compiler.compile import compile
-
-    module, job = load_with_job(options)
-    with quoting(module.source):
-        result = compile(module, job)
-    report(result.warnings, [module.source])
-    return result
+    return compiled(options, load_with_job(options))
 
 
 def file_of_start(module: Module) -> dict[str, bytes]:
@@ -616,15 +708,25 @@ def write_page(path: str, data: bytes, what: str, *then: str) -> None:
             write_output(path, data)
 
 
-def write_text(path: str | None, text: str, inputs: Iterable[str | None], what: str, *then: str) -> None:
-    """Writes the text of a program to a file, and tells what it is and what to do next; or writes it to stdout (`-`,
-    None). Raises DiagnosticError, also for a file that is one of those that were read, or holds something else.
+def require_text(path: str | None, inputs: Iterable[str | None], kind: str) -> None:
+    """Raises DiagnosticError where a text could not be written, would take the place of one of the `inputs` (None: not
+    given), or of a file that is not of its `kind`. `-` and None are stdout.
+    """
+    if path is not None and path != "-":
+        from pstranspile.runtime.files.outputs import require_writable
+
+        require_writable(path, inputs, kind)
+
+
+def write_text(path: str | None, text: str, inputs: Iterable[str | None], kind: str, what: str, *then: str) -> None:
+    """Writes the text of a program or a plan to a file, and tells what it is and what to do next; or writes it to
+    stdout (`-`, None). Raises DiagnosticError, also where `require_text` does.
     """
     if path is None or path == "-":
         sys.stdout.write(text)
         return
-    from pstranspile.runtime.files.outputs import require_writable, write_output
+    from pstranspile.runtime.files.outputs import write_output
 
-    require_writable(path, inputs, "ir")
+    require_text(path, inputs, kind)
     with telling(path, what, *then):
         write_output(path, text.encode("utf-8"))

@@ -13,23 +13,30 @@ from typing import TYPE_CHECKING
 
 from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
-from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
-from pstranspile.ir.model import Location, Program
+from pstranspile.ir.diagnostics import cluster_of, did_you_mean
+from pstranspile.ir.model import Program
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
-from pstranspile.tools.cli.common import add_input, add_job, file_of_start, files_read, load_with_job, make_parser
-from pstranspile.tools.cli.progress import status
-from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.common import (
+    add_input,
+    add_job,
+    compiled,
+    file_of_start,
+    files_read,
+    job_words,
+    load_with_job,
+    make_parser,
+)
+from pstranspile.tools.cli.progress import Status, status
+from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written import (
+    PENDING,
     folder_name,
-    not_written,
     output_folder,
     telling_of_folder,
-    telling_what_is_missing,
 )
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
-    from pstranspile.compiler.plan.edited import PlanFile
     from pstranspile.ir.model import Role
 
 
@@ -143,20 +150,17 @@ def run(arguments: Sequence[str]) -> int:
     if options.emit == "pb" and options.output is None and options.check is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     after = _pass_names(parser, options.print_after)
-    with telling_what_is_missing(not_written(options.output) if options.check is None else "nothing was compared"):
+    with PENDING.lacking(lambda: "" if options.check is None else "nothing was compared"):
         return _compile(options, after)
 
 
 def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
     """Compiles, and writes, prints or compares. Raises DiagnosticError or Reported."""
-    module, job = load_with_job(options)
-    from pstranspile.compiler.compile import compile
-
-    with quoting(module.source), status("compile") as tell:
-        watch = Watch(after, tell)
-        plan = _read_plan(options.plan) if options.plan else None
-        result = compile(module, job, plan=plan, on_pass=watch)
-    report(result.warnings, [module.source])
+    loaded = load_with_job(options)
+    module = loaded.module
+    tell = Status("compile")
+    watch = Watch(after, tell)
+    result = compiled(options, loaded, on_pass=watch, at_end=tell.clear)
     if options.emit == "pb":
         from pstranspile.frontends.meta import newer_ops
 
@@ -195,7 +199,7 @@ def _summary(result: Compiled, options: argparse.Namespace) -> list[str]:
         lines.append(f"  {endpoint} holds {plan.load_of(endpoint)}")
     if len(plan.pservers) > _SHOWN:
         lines.append(f"  and {len(plan.pservers) - _SHOWN} more; `pstranspile plan` shows them all")
-    if options.input != "-" and not options.plan and not options.passes:
+    if "-" not in (options.input, options.plan) and not options.passes:
         lines.append(f"does it train as one machine does?  {_check_command(options)}")
     return lines
 
@@ -206,13 +210,8 @@ _SHOWN = 8
 
 def _check_command(options: argparse.Namespace) -> str:
     """`pstranspile check` for the same input and job."""
-    words = ["pstranspile", "check", options.input]
-    for name in ("startup", "meta", "config", "pservers", "trainers", "mode"):
-        value = getattr(options, name)
-        words += [] if value is None else [f"--{name}", str(value)]
-    words += ["--trust-code"] if options.trust_code else []
-    words += [word for setting in options.settings for word in ("--set", setting)]
-    return shlex.join(words)
+    words = ["pstranspile", "check", options.input, *job_words(options)]
+    return shlex.join([*words, *(["--plan", options.plan] if options.plan else [])])
 
 
 def _check(folder: str, files: Mapping[str, bytes]) -> int:
@@ -267,11 +266,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("the compiler")
     group.add_argument(
-        "--plan",
-        metavar="FILE",
-        help="use this plan, printed by `pstranspile plan` for the same input and job and edited by hand",
-    )
-    group.add_argument(
         "--print-after",
         metavar="NAME",
         action="append",
@@ -291,18 +285,6 @@ def _pass_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> frozen
             hint = did_you_mean(name, NAMES) or f"; the passes are {', '.join(NAMES)}"
             parser.error(f"--print-after: there is no pass {name!r}{hint}")
     return frozenset(names)
-
-
-def _read_plan(path: str) -> PlanFile:
-    """The plan in a file; raises DiagnosticError."""
-    from pstranspile.compiler.plan.edited import read_plan
-    from pstranspile.frontends.loading import read_bytes
-
-    try:
-        return read_plan(read_bytes(path).decode("utf-8"), path)
-    except UnicodeDecodeError as problem:
-        message = f"not a plan: byte {problem.start} is not UTF-8"
-        raise DiagnosticError([error("plan-syntax", message, Location(path))]) from None
 
 
 def _print_roles(roles: Mapping[str, Role]) -> None:

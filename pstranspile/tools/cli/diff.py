@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
+from pstranspile.tools.cli.findings import print_errors
 from pstranspile.tools.cli.report import report
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def run(arguments: Sequence[str]) -> int:
             _write_page(options, differences)
     except DiagnosticError as problem:
         report(problem.diagnostics)
+        if options.json:
+            print_errors(problem.diagnostics)
         return TROUBLE
     if options.html:
         if options.html != STDIN_ARGUMENT:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.tools.cli.common import add_input, add_job, load_compiled, make_parser, refuse_with_folder
+from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.report import report
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def run(arguments: Sequence[str]) -> int:
     """Prints the answer; wrong usage when there is no such op, variable or machine."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    job = job_of(parser, options)
+    with errors_as_json(options.json):
+        job = job_of(parser, options)
     from pstranspile.compiler.explain import Unknown, answer_json, answer_text
 
     try:

@@ -24,11 +24,9 @@ from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import (
     MOST_NAMED,
     is_file_name,
-    not_written,
     output_folder,
     telling,
     telling_of_folder,
-    telling_what_is_missing,
 )
 
 if TYPE_CHECKING:
@@ -106,8 +104,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.init and options.trained:
         parser.error("--from and --init both say which values the model has; give one")
     _require_form(parser, options)
-    with telling_what_is_missing(not_written(options.output)):
-        return _export(parser, options)
+    return _export(parser, options)
 
 
 def _export(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

@@ -9,15 +9,17 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.expect import MOST_CHECKED
 from pstranspile.tools.cli.common import count, number, whole
 from pstranspile.tools.cli.report import quoting
 
 if TYPE_CHECKING:
+    from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data
     from pstranspile.compiler.compile import Compiled
-    from pstranspile.ir.model import Role
+    from pstranspile.ir.model import Module, Role
     from pstranspile.runtime.run.files import ArrayFile
     from pstranspile.runtime.run.step_feeds import Dealing
 
@@ -34,8 +36,9 @@ def add_feed(group: Any, *, made: bool = False) -> None:
     group.add_argument(
         "--feed",
         metavar="FILE|DIR|URI",
-        help="the inputs: an .npz file of arrays for all steps, or files of rows (Parquet, Arrow, CSV, JSON lines, "
-        "MultiSlot text), a folder of them, or a pattern",
+        help="the inputs: an .npz file of arrays for all steps; or files of rows (Parquet, Arrow, CSV, JSON lines, "
+        "MultiSlot text), a folder of them, or a pattern; or FILE.py:NAME, a function of a Python file that is called "
+        "with the number of a trainer and of all trainers, and gives that trainer's batches",
     )
     default = " (default for data that are made: 3 per trainer)" if made else ""
     group.add_argument(
@@ -76,6 +79,11 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
     given = [f"--{name.replace('_', '-')}" for name in _OF_ROWS if getattr(options, name) not in (None, [])]
     if given and not options.feed:
         parser.error(f"{given[0]} is about rows, and --feed names none")
+    if options.feed and of_python(options.feed) is not None:
+        wrong = [option for option in given if option != "--names"]
+        if wrong:
+            parser.error(f"{wrong[0]} is about rows; the function {options.feed} gives batches")
+        return
     if options.feed and given and not is_rows(options):
         parser.error(f"{given[0]} is about rows; {options.feed} holds arrays, with an entry for each step")
     if options.feed and is_rows(options) and not options.batch:
@@ -88,10 +96,17 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
             parser.error(f"--columns {text}: the columns of {name} are given twice")
 
 
-def read_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
-    """What `--feed` names; None without it. Raises DiagnosticError."""
+def read_feed(options: argparse.Namespace, source: Module | None = None) -> ArrayFile | Data | LoaderRows | None:
+    """What `--feed` names; None without it. The example of the `source` says how the inputs of a batch are called that
+    a function gives without names. Raises DiagnosticError.
+    """
     if not options.feed:
         return None
+    if of_python(options.feed) is not None:
+        from pstranspile.cluster.data.loader import LoaderRows
+
+        example = list(source.example) if source is not None else []
+        return LoaderRows(options.feed, options.names.split(",") if options.names else example, options.steps)
     if not is_rows(options):
         from pstranspile.runtime.run.files import read_arrays
 
@@ -155,7 +170,8 @@ def forwarded(options: argparse.Namespace) -> list[str]:
         return []
     from pstranspile.ir.reading import is_address
 
-    result = ["--feed", options.feed if is_address(options.feed) else os.path.abspath(options.feed)]
+    given = options.feed
+    result = ["--feed", given if is_address(given) else os.path.abspath(given)]
     for name in ("batch", "epochs", "shuffle", "names", "format", "bad_rows"):
         if getattr(options, name) is not None:
             result += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
@@ -169,7 +185,7 @@ def dealt_text(dealing: Dealing | None) -> str:
     return ",".join(f"{step}:{trainers}" for step, trainers in dealing.dealt) if dealing is not None else ""
 
 
-def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
+def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | LoaderRows | None:
     """The data that `--feed` names; rows are dealt as in `--dealt`. Raises DiagnosticError."""
     from pstranspile.cluster.data.source import Data
 

@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from pstranspile.tools.cli import INTERRUPTED
+
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a script as `python -m pstranspile.fluid` does; gives its exit status."""
@@ -22,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
             return stop.code or 0
         print(stop.code, file=sys.stderr)
         return 1
-    except Exception as problem:  # the script shows its exceptions in its own way
+    except (Exception, KeyboardInterrupt) as problem:  # the script shows its exceptions in its own way
         with contextlib.suppress(Exception):
             sys.excepthook(type(problem), problem, problem.__traceback__)
-        return 1
+        return INTERRUPTED if isinstance(problem, KeyboardInterrupt) else 1

@@ -9,6 +9,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.tools.cli.common import STDIN, make_parser
 from pstranspile.tools.cli.report import Reported, quoting, report, status_of
+from pstranspile.tools.cli.written import PENDING
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -26,6 +27,7 @@ def run(arguments: Sequence[str]) -> int:
         help="write nothing; list the files that are not in canonical form and exit with status 1",
     )
     options = parser.parse_args(arguments)
+    PENDING.expect_files(() if options.check else options.inputs)
     return max(_format(path, options.check) for path in options.inputs)
 
 
@@ -43,6 +45,7 @@ def _format(path: str, check: bool) -> int:
             from pstranspile.runtime.files.outputs import write_output
 
             write_output(path, formatted.encode("utf-8"))
+        PENDING.written(path)
     except DiagnosticError as problem:
         report(problem.diagnostics)
         return status_of(problem)

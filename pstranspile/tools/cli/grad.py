@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pstranspile.ir.diagnostics import counted
 from pstranspile.tools.cli.common import add_input, files_read, load_verified, make_parser, write_text
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import not_written, telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.frontends.autodiff.optimizers import Optimizer
@@ -36,8 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         optimizer = _optimizer(options)
     except ValueError as problem:
         parser.error(str(problem))
-    with telling_what_is_missing(not_written(options.output)):
-        return _write(options, optimizer)
+    return _write(options, optimizer)
 
 
 def _write(options: Namespace, optimizer: Optimizer) -> int:
@@ -54,7 +52,7 @@ def _write(options: Namespace, optimizer: Optimizer) -> int:
     what = f"a training program, which trains {counted(trained, 'parameter')} with {options.optimizer}"
     check = shlex.join(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
     then = f"does it train on a cluster as on one machine?  {check}"
-    write_text(options.output, print_module(made), files_read(options), what, then)
+    write_text(options.output, print_module(made), files_read(options), "ir", what, then)
     return 0
 
 

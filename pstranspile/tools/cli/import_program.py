@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
-from pstranspile.tools.cli.written import not_written, telling, telling_what_is_missing
+from pstranspile.tools.cli.written import telling
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -50,8 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.params:
         require_writable(options.params, files_read(options), "npz")
 
-    with telling_what_is_missing(not_written(options.output, options.params)):
-        return _import(parser, options)
+    return _import(parser, options)
 
 
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -66,7 +65,7 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
     command = shlex.join(["pstranspile", "verify", str(options.output)])
-    write_text(options.output, print_module(module), files_read(options), what, f"is it well formed?  {command}")
+    write_text(options.output, print_module(module), files_read(options), "ir", what, f"is it well formed?  {command}")
     return 0
 
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors, visible
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.cluster_pictures import (
@@ -139,12 +140,16 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.cluster.machines.feeding import require_fed
         from pstranspile.runtime.run.step_feeds import RowSource
 
-        feeds = read_feed(options)
+        feeds = read_feed(options, source)
+        if source is not None and source.example and not options.names and of_python(options.feed or ""):
+            options.names = ",".join(source.example)
         if kept is not None and isinstance(feeds, RowSource):
             feeds = kept.deal(feeds, len(cluster.trainers))
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+        if of_python(options.feed or ""):
+            options.steps = options.steps or cluster.steps  # so that the processes need not count as well
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))

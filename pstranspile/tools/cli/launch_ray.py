@@ -27,10 +27,10 @@ from pstranspile.tools.cli.report import report, use_colour
 from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
-    from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.ray.session import Session
     from pstranspile.compiler.compile import Compiled
     from pstranspile.runtime.run.files import ArrayFile
+    from pstranspile.runtime.run.step_feeds import RowSource
     from pstranspile.tools.cli.live_views import LiveView
 
 _OF_PROCESSES = {
@@ -100,13 +100,14 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         require_writable(options.save, files_read(options), "npz")
     chosen_arithmetic = arithmetic_of(options)
     compiled = load_compiled(options)
-    feeds = read_feed(options)
+    feeds = read_feed(options, compiled.source)
     from pstranspile.cluster.data.source import Data
+    from pstranspile.runtime.run.step_feeds import RowSource
 
     _require_steps(options, compiled, feeds)
     if isinstance(feeds, Data):
         feeds.require(compiled.trainer(0).main)
-    else:
+    elif not isinstance(feeds, RowSource):
         require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
     source = compiled.source
     init = begun_on_machines(
@@ -184,6 +185,8 @@ def _checked(
     trainers, servers = _range(parser, options, "trainers"), _range(parser, options, "pservers")
     if servers and not trainers:
         parser.error("--pservers FEWEST..MOST needs --trainers FEWEST..MOST, since servers grow with trainers")
+    if options.plan and trainers:
+        parser.error("--plan is for a job whose machines stay as many as the plan says, not for FEWEST..MOST")
     return trainers, servers
 
 
@@ -217,7 +220,7 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
     return options.fetch or list(loss_names(job.trainer(0).main))
 
 
-def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | Data | None) -> None:
+def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | RowSource | None) -> None:
     """Raises DiagnosticError if less is fed than the steps that are asked for need."""
     from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
     from pstranspile.ir.model import MAIN

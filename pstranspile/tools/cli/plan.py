@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
+import argparse
+import shlex
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from pstranspile.ir.diagnostics import cluster_of, counted
 from pstranspile.ir.json_text import json_text
-from pstranspile.tools.cli.common import add_input, add_job, load_with_job, make_parser
-from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.common import (
+    add_input,
+    add_job,
+    compiled,
+    files_read,
+    job_words,
+    load_with_job,
+    make_parser,
+    require_text,
+    write_text,
+)
+from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.written import folder_name
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.plan.plan import Plan
+
+DESCRIPTION = """\
+Prints how a job distributes a program: the slices of every parameter, their names, and the server that holds each.
+Commands that take a job take the text back with --plan, edited by hand."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the plan as text, or as the JSON that `compile -o` writes to plan.json; or what it would change."""
+    """Prints or writes the plan as text, or as the JSON of plan.json; or prints what it would change."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.against is not None and options.output is not None:
+        parser.error("-o is for a plan; what --against prints is no plan")
+    with errors_as_json(options.json):
+        return _plan(options)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "plan",
-        "Prints how a job distributes a program: the slices of every parameter, their names, and the server "
-        "that holds each.",
+        DESCRIPTION,
         [
             "net.ir --pservers 2 --trainers 2",
+            "net.ir --pservers 2 --trainers 2 -o net.plan",
             "net.ir --config job.toml --json",
             "net.ir --config job.toml --against out",
         ],
     )
     add_input(parser)
     add_job(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON, as in plan.json, instead of text")
+    group = parser.add_argument_group("output")
+    form = group.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON, as in plan.json, instead of text")
     form.add_argument(
         "--against",
         metavar="DIR",
@@ -34,19 +65,22 @@ def run(arguments: Sequence[str]) -> int:
         help="print what changes of the plan in a folder that `compile -o` wrote, and exit with status 1 if anything "
         "does",
     )
-    options = parser.parse_args(arguments)
+    group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> int:
+    """Prints or writes what is asked for. Raises DiagnosticError or Reported."""
     against = None
     if options.against is not None:
         from pstranspile.compiler.explain.folder import read_plan_json
 
         against = read_plan_json(options.against)
-    module, job = load_with_job(options)
-    from pstranspile.compiler.compile import prepare
+    kind = "plan.json" if options.json else "plan"
+    require_text(options.output, files_read(options), kind)
+    result = compiled(options, load_with_job(options), link=False)
     from pstranspile.compiler.plan.plan import plan_json, plan_text
 
-    with quoting(module.source):
-        result = prepare(module, job)
-    report(result.warnings, [module.source])
     if against is not None:
         from pstranspile.compiler.plan.edited import changes_text, plan_changes
 
@@ -54,7 +88,24 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.write(changes_text(changes))
         return 1 if changes else 0
     if options.json:
-        sys.stdout.write(json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars)))
+        text = json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars))
     else:
-        sys.stdout.write(plan_text(result.plan, result.fingerprint))
+        text = plan_text(result.plan)
+    write_text(options.output, text, files_read(options), kind, _what(result.plan), *_then(options))
     return 0
+
+
+def _what(plan: Plan) -> str:
+    """`the plan of 2 trainers, 2 servers (sync), which places 7 parameters in 9 slices`."""
+    slices = sum(len(parameter.slices) for parameter in plan.parameters)
+    placed = f"{counted(len(plan.parameters), 'parameter')} in {counted(slices, 'slice')}"
+    machines = cluster_of(plan.trainers, len(plan.pservers))
+    return f"the plan of {machines} ({plan.mode}){f', which places {placed}' if plan.parameters else ''}"
+
+
+def _then(options: argparse.Namespace) -> list[str]:
+    """The command that proves the job with the plan, once it is edited."""
+    if "-" in (options.input, options.plan, options.output) or options.output is None or options.passes:
+        return []
+    words = ["pstranspile", "check", options.input, *job_words(options), "--plan", options.output]
+    return [f"does it train as one machine does, once it is edited?  {shlex.join(words)}"]

@@ -14,7 +14,7 @@ from typing import TextIO
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli.report import Reported, report, status_of
-from pstranspile.tools.cli.written import folder_made, is_told_to_end
+from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""
@@ -174,26 +174,31 @@ def status(command: str) -> Generator[Status]:
 
 
 class Keeping:
-    """The checkpoints that a run leaves in a folder ("": none)."""
+    """The checkpoints that a run leaves in a folder ("": none). `resumed`: what it goes on from ("": it begins)."""
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, resumed: str = ""):
         self.folder = folder
+        self._resumed = resumed
         self._made = folder_made(folder) if folder else ""
-        self._before = _checkpoints(folder)
+        self._before = checkpoints_in(folder)
         self._begun = False
 
     def begins(self) -> None:
         """The first step is about to be done: whatever stops the run from here on is told with what is left of it."""
         self._begun = bool(self.folder)
+        if self._resumed and not PENDING.files:
+            advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
+            print(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}", file=sys.stderr)
 
     @property
     def new(self) -> list[str]:
         """The names of the checkpoints that were written, in order."""
-        return [name for name, what in _checkpoints(self.folder).items() if self._before.get(name) != what]
+        return [name for name, what in checkpoints_in(self.folder).items() if self._before.get(name) != what]
 
     def tell_of_end(self) -> None:
         """Says on stderr which checkpoints the run has written and left."""
         new = self.new
+        PENDING.written(self.folder)
         if new:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
             print(
@@ -204,50 +209,22 @@ class Keeping:
     def tell_of_stop(self) -> None:
         """Says on stderr what a run that an error has stopped can go on from, once it has begun."""
         if self._begun or self.new:
-            print(f"stopped: {_kept(self.folder)}", file=sys.stderr)
+            print(f"stopped: {kept_in(self.folder)}", file=sys.stderr)
 
 
 @contextmanager
 def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
-    """Prints on stderr which checkpoints a run has left: at its end, and where it is interrupted or an error stops it,
-    with the option by which another run goes on from there, and that results were not written. Of a run that keeps
-    nothing nothing is said.
+    """Prints on stderr which checkpoints a run has left: at its end, and where an error stops it, with the option by
+    which another run goes on from there. Of a run that keeps nothing nothing is said.
     """
-    keeping = Keeping(options.checkpoint or "")
+    keeping = Keeping(options.checkpoint or "", options.resume or "")
     try:
         yield keeping
-    except (KeyboardInterrupt, SystemExit) as stop:
-        left = [_kept(options.checkpoint)] if options.checkpoint else []
-        left += [f"{options.save} was not written"] if options.save else []
-        if is_told_to_end(stop) and left:
-            print(f"interrupted: {'; '.join(left)}", file=sys.stderr)
-        raise
     except DiagnosticError as problem:  # shown first, so that what can be done about it stands below it
         report(problem.diagnostics)
         keeping.tell_of_stop()
-        raise Reported(status_of(problem)) from problem
+        raise Reported(status_of(problem), problem.diagnostics, ()) from problem
     except Exception:
         keeping.tell_of_stop()
         raise
     keeping.tell_of_end()
-
-
-def _checkpoints(folder: str) -> dict[str, tuple[int, int]]:
-    """The numbered checkpoints in a folder by name, in order, each with what tells it from another of its name."""
-    from pstranspile.cluster.checkpoint.runs import numbered
-
-    result: dict[str, tuple[int, int]] = {}
-    try:
-        for _, name in numbered(folder) if folder else ():
-            found = os.stat(os.path.join(folder, name))
-            result[name] = found.st_ino, found.st_mtime_ns
-    except (OSError, ValueError):  # there is no such folder, or it is in use
-        return result
-    return result
-
-
-def _kept(folder: str) -> str:
-    there = [*_checkpoints(folder)]
-    if there:
-        return f"--resume {folder} goes on from the last checkpoint, {there[-1]}"
-    return f"no checkpoint was saved in {folder}; one is saved at the end, and during the run with --checkpoint-every N"

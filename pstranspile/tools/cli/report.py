@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, folded, render
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, folded, render
 from pstranspile.ir.model import SourceText
 
 MAX_QUOTED_BYTES = 64 << 20
@@ -22,21 +22,36 @@ PLEASE_REPORT = (
 
 
 class Reported(Exception):
-    """The command has failed and has reported why; carries its exit status."""
+    """The command has failed and has reported why; carries its exit status, what it has reported, and the texts that
+    the findings point into.
+    """
 
-    def __init__(self, status: int):
+    def __init__(self, status: int, findings: tuple[Diagnostic, ...], sources: tuple[SourceText | None, ...]):
         super().__init__(f"exit status {status}")
         self.status = status
+        self.findings = findings
+        self.sources = sources
 
 
 @contextmanager
-def quoting(source: SourceText | None) -> Generator[None]:
-    """Findings raised inside are printed with lines of `source`; the command then ends."""
+def quoting(*sources: SourceText | None, warnings: Iterable[Diagnostic] = ()) -> Generator[None]:
+    """Findings raised inside are printed with lines of `sources`; the command then ends.
+
+    `warnings` are printed after the block, or before what it raises: those alone that it does not raise as errors.
+    """
     try:
         yield
     except DiagnosticError as problem:
-        report(problem.diagnostics, [source])
-        raise Reported(status_of(problem)) from problem
+        raised = {_as_error(finding) for finding in problem.diagnostics}
+        findings = (*(item for item in warnings if _as_error(item) not in raised), *problem.diagnostics)
+        report(findings, sources)
+        raise Reported(status_of(problem), findings, sources) from problem
+    report(warnings, sources)
+
+
+def _as_error(finding: Diagnostic) -> Diagnostic:
+    """A finding without what differs where it is a warning at first and an error later."""
+    return finding._replace(severity=Severity.ERROR, notes=())
 
 
 _ABOUT_USAGE = frozenset({"mode-unsupported", "pass-unknown"})

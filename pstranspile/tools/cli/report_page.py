@@ -26,7 +26,6 @@ from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.report import report as tell
 from pstranspile.tools.cli.turns import TURNS_HELP
-from pstranspile.tools.cli.written import not_written, telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -57,8 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
     given = (options.input, options.startup, options.meta, options.config, options.feed, options.faults, options.replay)
     require_page(options.output, given)
-    with telling_what_is_missing(not_written(options.output)):
-        return _write(parser, options)
+    return _write(parser, options)
 
 
 def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -165,7 +163,7 @@ def _run(
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 
     feeds: GivenFeeds | None
-    given = read_feed(options)
+    given = read_feed(options, module)
     if given is None or isinstance(given, Mapping):
         feeds = given
     else:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
+from pstranspile.ir.diagnostics import counted
 from pstranspile.tools.cli.common import make_parser
-from pstranspile.tools.cli.written import folder_made, output_folder
+from pstranspile.tools.cli.written import output_folder, telling
 
 DESCRIPTION = """\
 Writes the rows of a large table in a checkpoint to a new folder: ids.npy, numbers.npy (each row's values and optimizer
@@ -40,8 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.checkpoint.row_files import export_rows
 
     rows = "serving" if options.serving else "changed" if options.since else "all"
-    made = folder_made(options.output)
-    count = export_rows(options.checkpoint, options.table, options.output, rows=rows, since=options.since)
-    print(f"{count} rows of {options.table}")
-    print(f"{options.output}: {_WRITTEN[rows]}{made}", file=sys.stderr)
+    with telling(options.output, _WRITTEN[rows]):
+        count = export_rows(options.checkpoint, options.table, options.output, rows=rows, since=options.since)
+    print(f"{counted(count, 'row')} of {options.table}")
     return 0

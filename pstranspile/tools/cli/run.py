@@ -14,6 +14,7 @@ from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.cluster_pictures import add_pictures, chart_kind, check_pictures
 from pstranspile.tools.cli.common import (
     INIT_HELP,
+    Loaded,
     add_arithmetic,
     add_checkpoints,
     add_input,
@@ -35,13 +36,12 @@ from pstranspile.tools.cli.common import (
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
-from pstranspile.tools.cli.report import quoting
+from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job
-    from pstranspile.ir.model import Module
     from pstranspile.runtime.run.watchers import Curve
 
 DESCRIPTION = """\
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
             "--faults can't be combined with --checkpoint and --resume: its steps count from the start of a run"
         )
     _require_writable(options)
-    module, job = load_for(options, _job_checked)
+    module, job, warnings = load_for(options, _job_checked)
     if options.no_dropout:
         from pstranspile.runtime.run.seeds import without_dropout
 
@@ -101,7 +101,8 @@ def run(arguments: Sequence[str]) -> int:
         suggesting_feed(options),
     ):
         if job is not None:
-            return _run_cluster(module, job, options, kind, keeping)
+            return _run_cluster(Loaded(module, job, warnings), options, kind, keeping)
+        report(warnings, [module.source])
         from pstranspile.tools.cli.run_single import Session
 
         with closing(Session(module, options)) as session:
@@ -285,23 +286,29 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         "--faults": options.faults,
         "--schedule": options.schedule is not None,
         "--replay": options.replay,
+        "--plan": options.plan,
         "--shares": options.shares != "equal",
     }
     for name, value in of_clusters.items():
         if value:
-            what = "is for" if name in ("--faults", "--schedule", "--replay", "--shares") else "shows the messages of"
+            what = (
+                "is for"
+                if name in ("--faults", "--schedule", "--replay", "--shares", "--plan")
+                else "shows the messages of"
+            )
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
             raise DiagnosticError([error("run-cluster", message)])
 
 
-def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str, keeping: Keeping) -> int:
+def _run_cluster(loaded: Loaded[Job], options: argparse.Namespace, kind: str, keeping: Keeping) -> int:
     """Runs the job and saves what was asked for. The exit status is 1 if faults of a file did not happen."""
     from pstranspile.tools.cli.run_cluster import curves_of, drawn, run_cluster, unreached
 
+    module, job = loaded.module, loaded.job
     turns = requested_turns(options, module)
     fetches = requested_fetches(options, module, turns)
     _require_numbers(options, [name for names in fetches.values() for name in names])
-    done = run_cluster(module, job, options, turns, fetches, keeping)
+    done = run_cluster(loaded, options, turns, fetches, keeping)
     machines = f"mode {job.mode}, {cluster_of(job.trainers, len(job.pservers))}"
     _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
     return 1 if unreached(done) and not options.allow_unreached and not drawn(options.faults) else 0

@@ -17,11 +17,11 @@ from pstranspile.cluster.machines.scenario import random_scenario, read_scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.status import Shown, shown
-from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.step_feeds import RowSource, Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.tools.cli.common import begun_with, deciding
+from pstranspile.tools.cli.common import Loaded, begun_with, compiled, deciding
 from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
 from pstranspile.tools.cli.progress import Keeping, Progress
@@ -140,8 +140,7 @@ def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Seque
 
 
 def run_cluster(
-    module: Module,
-    job: Job,
+    loaded: Loaded[Job],
     options: argparse.Namespace,
     turns: Turns | None,
     fetches: Mapping[str, Sequence[str]],
@@ -149,9 +148,8 @@ def run_cluster(
 ) -> Simulated:
     """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
 
-    result = compile(module, job)
-    report(result.warnings)
-    feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
+    module, result = loaded.module, compiled(options, loaded)
+    feeds: Mapping[str, Any] | RowSource = read_feed(options, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     with ExitStack() as at_end:
         kept: CheckpointedRun | None = None

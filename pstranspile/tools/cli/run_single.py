@@ -34,7 +34,9 @@ from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveSingle
 from pstranspile.tools.cli.progress import Progress
 from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.streams import is_unread
 from pstranspile.tools.cli.turns import requested_fetches, requested_turns
+from pstranspile.tools.cli.written import PENDING
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
@@ -60,7 +62,7 @@ class Session:
         if self.begun is not None:
             self.begun.require_settings(self.settings)
             self.begun.require_program(fingerprint(module))
-        given = read_feed(options)
+        given = read_feed(options, module)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
         if isinstance(given, RowSource):
@@ -173,6 +175,8 @@ class Session:
                         self.did.setdefault(key, []).append(number + 1)
                 progress.step(number + 1, {"": {name: shown(value) for name, value in result.items()}})
                 self._checkpoint(number + 1)
+                if self.options.trace is not None and is_unread(sys.stderr) and not PENDING.files:
+                    raise BrokenPipeError  # the trace was all that the run is for
         finally:
             progress.end()
         report(self.source.warnings() if self.source is not None else ())

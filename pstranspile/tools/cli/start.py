@@ -31,7 +31,7 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
-from pstranspile.tools.cli.written import SAVED, telling
+from pstranspile.tools.cli.written import PENDING, SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -389,8 +389,14 @@ def _play(
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
     if isinstance(cluster.source, Data):
         cluster.source.tell_of_bad(lambda row: report(left_out=row))
+    if report.has_reader:
+        PENDING.be_quiet()
     try:
-        with _telling(options, report), _seen(options, role, report):
+        with (
+            PENDING.lacking(lambda: "; ".join(report.waits())),
+            _telling(options, report),
+            _seen(options, role, report),
+        ):
             play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)

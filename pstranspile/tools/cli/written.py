@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,6 +59,7 @@ def telling(path: str | None, what: str, *then: str) -> Generator[None]:
     yield
     if path is None or path == "-":
         return
+    PENDING.written(path)
     print("\n".join([f"{path}: {what}{made}", *then]), file=sys.stderr)
 
 
@@ -93,20 +94,100 @@ def is_told_to_end(stop: BaseException) -> bool:
     return isinstance(stop, KeyboardInterrupt) or (isinstance(stop, SystemExit) and stop.code in _STATUSES)
 
 
-@contextmanager
-def telling_what_is_missing(*sentences: str) -> Generator[None]:
-    """Says on stderr, in a sentence, what an interrupted command has not done."""
-    try:
+# What a command has still to do: an interrupted one says it, and one whose output nobody reads goes on for its files.
+
+WRITES = ("save", "plot", "trace", "chart", "record", "result", "html", "params", "output")
+"""The options that name a file or folder which a command writes at its end, by the names of their values."""
+
+
+class Pending:
+    """What the command has still to write, and what else it lacks when it is interrupted."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, None] = {}
+        self._checkpoints = ""
+        self._prints = self._quiet = False
+        self._lacking: list[Callable[[], str]] = []
+
+    def begin(self) -> None:
+        """A command begins, of which nothing is known yet."""
+        self._paths, self._checkpoints, self._lacking = {}, "", []
+        self._prints = self._quiet = False
+
+    def expect(self, options: Mapping[str, object]) -> None:
+        """The command is to write what its options name."""
+        given = [options.get(name) for name in WRITES]
+        self.expect_files(path for path in given if isinstance(path, str))
+        folder = options.get("checkpoint") if "resume" in options else None  # else it is one to be read
+        self._checkpoints = folder if isinstance(folder, str) else ""
+        self._prints = "output" in options and options["output"] in (None, "-") and not options.get("check")
+
+    def expect_files(self, paths: Iterable[str]) -> None:
+        """The command is to write these files or folders, besides what it prints (`-`)."""
+        self._paths |= dict.fromkeys(path for path in paths if path not in ("", "-"))
+
+    def written(self, path: str) -> None:
+        """The command has written a file, or a folder, to its end."""
+        self._paths.pop(path, None)
+        if path == self._checkpoints:
+            self._checkpoints = ""
+
+    @contextmanager
+    def lacking(self, sentence: Callable[[], str]) -> Generator[None]:
+        """Within the block, the sentence is told of an interrupted command; "" says nothing."""
+        self._lacking.append(sentence)
         yield
-    except (KeyboardInterrupt, SystemExit) as stop:
-        if is_told_to_end(stop):
-            print(f"interrupted: {'; '.join(sentences)}", file=sys.stderr)
-        raise
+        self._lacking.remove(sentence)
+
+    def be_quiet(self) -> None:
+        """Nothing is told of the command: another one has started it, which does."""
+        self._quiet = True
+
+    @property
+    def files(self) -> list[str]:
+        """The files and folders that are still to be written."""
+        return [*self._paths, *filter(None, [self._checkpoints])]
+
+    def tell(self) -> None:
+        """Says on stderr that the command is interrupted, and what it has not done."""
+        if self._quiet:
+            return
+        said = [kept_in(self._checkpoints)] if self._checkpoints else []
+        said += filter(None, [sentence() for sentence in self._lacking])
+        if self._paths:
+            said.append(f"{enumerated(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written")
+        elif self._prints:
+            said.append("the output is not complete")
+        print(": ".join(filter(None, ("interrupted", "; ".join(said)))), file=sys.stderr)
 
 
-def not_written(*paths: str | None) -> str:
-    """The sentence that results of an interrupted command are missing."""
-    named = [path for path in paths if path is not None and path != "-"]
-    if not named:
-        return "the output is not complete"
-    return f"{' and '.join(named)} {'was' if len(named) == 1 else 'were'} not written"
+PENDING = Pending()
+"""What the command of this process has still to do."""
+
+
+def enumerated(paths: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = paths
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def checkpoints_in(folder: str) -> dict[str, tuple[int, int]]:
+    """The numbered checkpoints in a folder by name, in order, each with what tells it from another of its name."""
+    from pstranspile.cluster.checkpoint.runs import numbered
+
+    result: dict[str, tuple[int, int]] = {}
+    try:
+        for _, name in numbered(folder) if folder else ():
+            found = os.stat(os.path.join(folder, name))
+            result[name] = found.st_ino, found.st_mtime_ns
+    except (OSError, ValueError):  # there is no such folder, or it is in use
+        return result
+    return result
+
+
+def kept_in(folder: str) -> str:
+    """What a run can go on from that saves in a folder."""
+    there = [*checkpoints_in(folder)]
+    if there:
+        return f"--resume {folder} goes on from the last checkpoint, {there[-1]}"
+    return f"no checkpoint was saved in {folder}; one is saved at the end, and during the run with --checkpoint-every N"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from pstranspile.compiler.explain.answers import value_text
-from pstranspile.compiler.job.job import BOOLEANS, DEFAULTS, DISTRIBUTED_TABLES, INTEGERS, KEYS, SPLIT_METHODS
+from pstranspile.compiler.job import BOOLEANS, DEFAULTS, DISTRIBUTED_TABLES, INTEGERS, KEYS, SPLIT_METHODS
 from pstranspile.compiler.job.modes import COLLECTIVE_MODES, mode_names, settings_of
 from pstranspile.ir.attributes import AttrKind, AttrValue
 from pstranspile.ir.text.literals import (

@@ -37,6 +37,7 @@ def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="generator" content="pstranspile">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>

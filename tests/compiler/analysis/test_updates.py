@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pstranspile.compiler.analysis.facts import Facts, analyze
-from pstranspile.compiler.analysis.opgraph import op_graph
+from pstranspile.compiler.analysis.uses import op_graph
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.types import OpRole

@@ -5,8 +5,7 @@ import random
 import pytest
 
 import pstranspile as ps
-from pstranspile.compiler.diff import diff, diff_modules, diff_programs, render
-from pstranspile.compiler.diff.compare import align
+from pstranspile.compiler.diff import align, diff, diff_modules, diff_programs, render
 from pstranspile.ir.model import Module
 from pstranspile.ops.textual import parse
 

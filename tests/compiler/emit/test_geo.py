@@ -12,7 +12,7 @@ import pstranspile as ps
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.job import job_warnings
-from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_json, plan_text, vars_info
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, minimize
@@ -490,12 +490,12 @@ def test_programs_that_only_read_stay_as_they_are() -> None:
 def test_plan_files_are_taken_back() -> None:
     module = embedded()
     compiled = ps.compile(module, job())
-    text = plan_text(compiled.plan, compiled.fingerprint)
-    again = ps.compile(module, job(), plan=read_plan(text))
+    text = plan_text(compiled.plan)
+    again = ps.compile(module, job(), plan=parse_plan(text))
     assert again.roles() == compiled.roles()
     moved = text.replace('%w @ "127.0.0.1:6174"', '%w @ "127.0.0.1:6175"')
     assert moved != text
-    other = ps.compile(module, job(), plan=read_plan(moved))
+    other = ps.compile(module, job(), plan=parse_plan(moved))
     assert vars_info(other.plan.parameters)["w"]["epmap"] == ["127.0.0.1:6175"]
     assert ps.compile(module, job(), plan=compiled.plan).roles() == compiled.roles()
 

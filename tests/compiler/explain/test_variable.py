@@ -13,7 +13,7 @@ from pstranspile.compiler.explain import (
 )
 from pstranspile.compiler.explain import of_compiled as of
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ops.textual import parse
 from tests.compiler.explain.jobs import ALL, PROGRAMS, TWO, compiled, explained
@@ -79,14 +79,14 @@ def test_dispatchers():
 def test_an_edited_plan_is_told():
     module, job = parse(PROGRAMS["mlp_adam"].read_text(), "net.ir"), Job(TWO, 2)
     plain = prepare(module, job)
-    lines = plan_text(plain.plan, plain.fingerprint).split("\n")
+    lines = plan_text(plain.plan).split("\n")
     text = "\n".join(
         line.replace("a:6174", "b:6174") if line.startswith("whole %b2") and "a:6174" in line else line
         for line in lines
     )
     if text == "\n".join(lines):
         text = "\n".join(line.replace("b:6174", "a:6174") if line.startswith("whole %b2") else line for line in lines)
-    edited = of(compile(module, job, plan=read_plan(text)))
+    edited = of(compile(module, job, plan=parse_plan(text)))
     assert "the plan was edited: server " in explain_variable(edited, "b2").parts[0].why
     rows = "\n".join(
         line.replace("0..64", "0..32").replace("64..128", "32..128") if "%w1 rows" in line else line for line in lines
@@ -94,7 +94,7 @@ def test_an_edited_plan_is_told():
     assert rows != "\n".join(lines)
     assert (
         "The plan was edited: it has 2 slices."
-        in explain_variable(of(compile(module, job, plan=read_plan(rows))), "w1").why_cut
+        in explain_variable(of(compile(module, job, plan=parse_plan(rows))), "w1").why_cut
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pstranspile.compiler.compile import compile
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import cut_rows, plan_text
 from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -82,9 +83,9 @@ def test_what_an_unknown_op_initialises_stays_whole(mode: str, kept: str) -> Non
         assert [(d.code, kept in d.message or "of it" in d.message) for d in compiled.warnings] == [
             ("whole-initialiser", True)
         ]
-        edited = plan_text(compile(loads(text), job).plan, compiled.fingerprint)
+        edited = plan_text(replace(compile(loads(text), job).plan, made_for=compiled.source))
         with pytest.raises(DiagnosticError, match="can't be cut: somebody_s can't make a slice"):
-            compile(loads(changed), job, plan=read_plan(edited))
+            compile(loads(changed), job, plan=parse_plan(edited))
 
 
 def test_a_table_that_is_dealt_out_needs_an_initialiser_of_parts() -> None:

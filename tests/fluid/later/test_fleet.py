@@ -30,8 +30,7 @@ from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
 from pstranspile.fluid.running.meeting import Meeting, _packed, _unpacked
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
-from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.check import check
 from pstranspile.proof.report import ADDS_UP

@@ -11,11 +11,11 @@ import pytest
 
 import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
+from pstranspile.fluid import communicator as communicating
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed import ShowClickEntry
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
-from pstranspile.fluid.running import communicating
 from tests.fluid.later.computing import computed
 from tests.fluid.running import fresh
 

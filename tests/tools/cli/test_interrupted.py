@@ -123,5 +123,41 @@ def test_results_that_are_lost_are_named(verb: list[str], files: Path):
     assert not (files / "k.npz").exists()
 
 
-def test_a_run_that_keeps_nothing_ends_without_a_word(files: Path):
-    assert interrupted(files, ["run"], signal.SIGINT) == (130, "")
+def test_a_run_that_writes_nothing_says_that_it_was_interrupted(files: Path):
+    assert interrupted(files, ["run"], signal.SIGINT) == (130, "interrupted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", [["run", *CLUSTER], ["launch", *CLUSTER]], ids=" ".join)
+def test_every_file_that_is_lost_is_named(verb: list[str], number: int, files: Path):
+    record = ["--record", "r"] if verb[0] == "launch" else ["--plot", "p.svg"]
+    asked = ["--trace", "t.json", "--chart", "c.txt", *record, "--save", "k.npz"]
+    lost = "k.npz, t.json, c.txt and r" if verb[0] == "launch" else "k.npz, p.svg, t.json and c.txt"
+    assert interrupted(files, verb, number, *asked) == (128 + number, f"interrupted: {lost} were not written")
+
+
+@pytest.mark.parametrize("verb", [["run"], ["run", *CLUSTER], ["launch", *CLUSTER]], ids=" ".join)
+def test_a_first_checkpoint_that_is_not_saved_leaves_no_folder(verb: list[str], files: Path):
+    (files / "there").mkdir()
+    for folder in ("new/kept", "there"):
+        assert interrupted(files, verb, signal.SIGINT, "--checkpoint", folder)[0] == 130
+    assert not (files / "new").exists()
+    assert [*(files / "there").iterdir()] == []  # it was the user's own
+
+
+@pytest.mark.parametrize("verb", [["run"], ["run", *CLUSTER], ["launch", *CLUSTER]], ids=" ".join)
+def test_a_run_that_goes_on_and_keeps_nothing_says_so(
+    verb: list[str], files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(files)
+    np.savez("short.npz", x=np.ones((5, 2, 6), "float32"), y=np.ones((5, 2, 1), "float32"))
+    command = [verb[0], "net.ir", *verb[1:], "--feed", "short.npz"]
+    assert main([*command, "--steps", "2", "--checkpoint", "kept"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--resume", "kept"]) == 0
+    advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
+    told = f"kept: nothing is kept of the run that goes on from here; {advice}"
+    assert capsys.readouterr().err.splitlines().count(told) == 1
+    assert main([*command, "--resume", "kept", "--save", "a.npz"]) == 0
+    assert main([*command, "--resume", "kept", "--checkpoint", "kept"]) == 0
+    assert "nothing is kept" not in capsys.readouterr().err

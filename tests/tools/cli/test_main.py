@@ -213,7 +213,7 @@ def test_interrupt(monkeypatch, capsys):
 
     monkeypatch.setattr("pstranspile.frontends.loading.load", interrupted)
     assert main(["verify", PROGRAM]) == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_closed_pipe_is_no_accident():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -241,3 +242,87 @@ def test_a_plan_that_is_no_file_is_not_waited_for(what: str, capsys: pytest.Capt
         os.symlink("/dev/zero", "out/plan.json")
     told = refused(capsys, "compile", "net.ir", *JOB, "-o", "out")
     assert "it is a pipe or a device, a file is needed" in told
+
+
+FOREIGN: dict[str, tuple[list[str], str, bytes]] = {
+    "an empty object": (["compile", "net.ir", *JOB, "-o", "out"], "out/plan.json", b"{}"),
+    "a plan of a house": (
+        ["compile", "net.ir", *JOB, "-o", "out"],
+        "out/plan.json",
+        b'{"version": 1, "source": "architect", "mode": "sync", "pservers": "", "trainers": 1}',
+    ),
+    "a machine of no job": (
+        ["compile", "net.ir", "--trainers", "2", *JOB[:2], "-o", "job"],
+        "job/trainer_1.ir",
+        b"mine",
+    ),
+    "a document": (["run", "net.ir", "--feed", "data.npz", "--save", "thesis.docx"], "thesis.docx", b""),
+    "a figure of another": (
+        ["run", "net.ir", "--feed", "data.npz", "--plot", "figure.png"],
+        "figure.png",
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01",
+    ),
+    "a page of another": (["report", "net.ir", *JOB, "-o", "index.html"], "index.html", b"<!DOCTYPE html>\n<html>"),
+    "a drawing of another": (
+        ["run", "net.ir", *JOB, "--feed", "data.npz", "--chart", "logo.svg"],
+        "logo.svg",
+        b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    ),
+    "a programme": (["import", "net.ir", "-o", "evening"], "evening", b"program of the evening\n"),
+    "settings": (["export", "net.ir", "--to", "pb", "-o", "pb"], "pb/meta.json", b'{"random_seed": 3}'),
+    "another message": (["export", "net.ir", "--to", "pb", "-o", "pb"], "pb/main.pb", b"\n\x03abc\x10\x01"),
+    "another model": (
+        [*MODEL, "onnx", "-o", "net.onnx"],
+        "net.onnx",
+        b"\x08\x07\x12\x07pytorch",
+    ),
+    "a graph": (["export", "net.ir", "--to", "dot", "-o", "drawn"], "drawn/main.dot", b"digraph family {\n a -> b\n}"),
+    "a flowchart": (
+        ["export", "net.ir", "--to", "mermaid", "-o", "drawn"],
+        "drawn/main.mmd",
+        b"flowchart LR\n  a --> b\n",
+    ),
+    "another dialect": (
+        ["export", "net.ir", "--to", "mlir", "-o", "drawn"],
+        "drawn/module.mlir",
+        b'"builtin.module"() ({\n  "func.func"() ({',
+    ),
+    "zeros": ([*MODEL, "inference", "-o", "model"], "model/fc_0.w_0", bytes(4) + b"many of them"),
+    "a plan of something": (["plan", "net.ir", *JOB, "-o", "holidays"], "holidays", b"plan the holidays\n"),
+    "JSON of something": (["plan", "net.ir", *JOB, "--json", "-o", "holidays"], "holidays", b"{}"),
+    "the other form of a plan": (["plan", "net.ir", *JOB, "--json", "-o", "text.plan"], "text.plan", b"plan 1\n"),
+}
+"""What is there under the name of an output, and passes for one at a glance."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_only_looks_like_an_output_is_not_replaced(name: str, capsys: pytest.CaptureFixture[str]):
+    arguments, path, content_ = FOREIGN[name]
+    if "kept/step_00000001" in arguments:
+        assert main(["run", "net.ir", "--feed", "data.npz", "--checkpoint", "kept"]) == 0
+    if path.startswith("job/"):
+        assert main(["compile", "net.ir", *JOB, "-o", "job"]) == 0
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_bytes(content_)
+    if path.endswith(".docx"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("[Content_Types].xml", "<Types/>")
+    assert f"{path}: error[output-foreign]: it is there, and " in refused(capsys, *arguments)
+
+
+def test_a_plan_replaces_plans(capsys: pytest.CaptureFixture[str]):
+    for form in ([], ["--json"]):
+        for _ in range(2):
+            assert main(["plan", "net.ir", *JOB, *form, "-o", "made.plan"]) == 0
+        assert capsys.readouterr().err.count("made.plan: the plan of 1 trainer, 1 server (sync), which places ") == 2
+        Path("made.plan").unlink()
+    assert main(["plan", "net.ir", *JOB, "-o", "made.plan"]) == 0
+    Path("made.plan").write_text("# mine\n\n" + Path("made.plan").read_text())
+    told = refused(capsys, "plan", "net.ir", *JOB, "--plan", "made.plan", "-o", "made.plan")
+    assert "made.plan: error[output-unwritable]: is read, so it can't be written" in told
+    assert main(["plan", "net.ir", *JOB, "-o", "made.plan"]) == 0
+    capsys.readouterr()
+    printed = [main(["plan", "net.ir", *JOB, *option]) or capsys.readouterr() for option in ([], ["-o", "-"])]
+    assert printed[0] == printed[1]
+    assert printed[0].out == Path("made.plan").read_text()
+    assert main(["plan", "net.ir", *JOB, "--against", "out", "-o", "x"]) == 2

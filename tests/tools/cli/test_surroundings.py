@@ -185,7 +185,7 @@ from pstranspile.__main__ import main
 sys.exit(main())
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"interrupted before anything was done\n")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")

@@ -97,7 +97,7 @@ def test_plan_goes_back_in(tmp_path, capsys):
     assert on_one != by_job
     other = str(ROOT / "golden" / "mlp_adam.ir")
     assert main(["compile", other, *JOB, "--plan", str(plan)]) == 1
-    assert f"{plan}:1:1: error[plan-mismatch]" in capsys.readouterr().err
+    assert f"{plan}:2:8: error[plan-mismatch]" in capsys.readouterr().err
     assert main(["compile", PROGRAM, *JOB, "--plan", str(tmp_path / "none")]) == 1
     assert "error[" in capsys.readouterr().err
 

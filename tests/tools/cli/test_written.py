@@ -15,7 +15,7 @@ import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.tools.cli import VERBS, main
+from pstranspile.tools.cli import VERBS, main, written
 from pstranspile.tools.cli.common import Parser
 from tests.runtime.large import test_jobs as tables
 
@@ -277,6 +277,7 @@ WRITTEN: dict[tuple[str, str], tuple[list[str], str]] = {
     ("report", "--output"): (["report", "net.ir", *JOB], ": a page of the job net.ir (sync)"),
     ("rows", "--output"): (["rows", "kept", "words"], ": ids.npy, numbers.npy and seen.npy, of all rows"),
     ("run", "--save"): (RUN, ": the fetched values and the final parameters"),
+    ("plan", "--output"): (["plan", "net.ir", *JOB], ": the plan of 2 trainers, 1 server (sync), which places 2 para"),
     ("run", "--plot"): (RUN, ": the fetched numbers as curves"),
     ("run", "--trace"): ([*RUN, *JOB], ": every message, for Perfetto"),
     ("run", "--chart"): ([*RUN, *JOB], ": a chart of the messages"),
@@ -335,6 +336,46 @@ def path_options(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 def test_every_option_that_writes_is_known(monkeypatch: pytest.MonkeyPatch):
     found = {(verb, option) for verb, option in path_options(monkeypatch) if option not in READ}
     assert found == {*WRITTEN, *ELSEWHERE, *AS_IT_GOES}
+
+
+def test_every_option_that_writes_is_named_by_an_interrupted_command():
+    """Those that write at the end; a run says of checkpoints what it can go on from, and of logs where they are."""
+    writes = {option.lstrip("-") for _, option in WRITTEN}
+    assert writes == {*written.WRITES, "checkpoint", "logs"}
+
+
+STOPPED_RUN = """
+import sys, time
+from pstranspile.tools.cli import common
+real = common.Parser.parse_args
+def stopping(*given, **named):
+    result = real(*given, **named)
+    print("at work", flush=True)
+    time.sleep(100)
+    return result
+common.Parser.parse_args = stopping
+from pstranspile.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [key for key in WRITTEN if key[1] not in ("--checkpoint", "--logs")], ids=" ".join
+)
+def test_every_verb_names_its_file_before_it_has_begun(verb: str, option: str):
+    command = [*WRITTEN[verb, option][0], option, "b/a"]
+    assert interrupted(STOPPED_RUN, signal.SIGINT, command) == (130, "interrupted: b/a was not written\n")
+
+
+def test_an_interrupt_while_feeds_are_loaded_names_all():
+    script = STOPPED.format(module="pstranspile.tools.cli.feed", name="read_feed")
+    np.savez("d.npz", x=np.ones((1, 2, 3), "float32"), y=np.ones((1, 2, 1), "float32"))
+    kept = "no checkpoint was saved in kept; one is saved at the end, and during the run with --checkpoint-every N"
+    for number, verb in ((signal.SIGINT, "run"), (signal.SIGTERM, "launch")):
+        command = [verb, "net.ir", *JOB, "--feed", "d.npz", "--save", "a.npz", "--checkpoint", "kept"]
+        told = f"interrupted: {kept}; a.npz was not written\n"
+        assert interrupted(script, number, command) == (128 + number, told)
+        assert not Path("kept").exists()
 
 
 def _prepare(verb: str, option: str) -> None:

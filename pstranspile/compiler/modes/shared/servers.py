@@ -21,15 +21,21 @@ from pstranspile.compiler.emit.rules import (
 from pstranspile.compiler.emit.servers import Part, ServerJob
 from pstranspile.compiler.emit.several import Parts, find_parts, problems_of, separate, together, training_names
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.modes.shared.base import Prepared
-from pstranspile.compiler.plan.make import Piece, plan_pieces, reserved_names, share_of, slice_variables
+from pstranspile.compiler.modes import Prepared
+from pstranspile.compiler.plan.make import (
+    Piece,
+    norm_warnings,
+    plan_pieces,
+    reserved_names,
+    share_of,
+    slice_variables,
+)
 from pstranspile.compiler.plan.plan import (
     CONTROL,
     NameMint,
     Plan,
     PlannedParameter,
     SharedCounter,
-    fingerprint,
     trainer_suffix,
 )
 from pstranspile.ir.attributes import Longs, Strings
@@ -275,14 +281,17 @@ class ServerMode(Timing, ABC):
             else:
                 from pstranspile.compiler.plan.edited import apply_plan
 
-                plan = apply_plan(plan, fingerprint(facts.source), facts.whole, job, pieces, self.per_trainer(job))
+                plan = apply_plan(plan, facts.whole, job, pieces, self.per_trainer(job))
         plan = replace(
             plan,
             counters=tuple(counter for rows in facts.counters.values() for counter in rows),
             runtime_split=job.runtime_split_send_recv,
             communicator_barrier=job.runtime_split_send_recv and job.half_async,
             dc_asgd=job.enable_dc_asgd and self.compensates,
+            made_for=facts.source,
         )
+        for own in facts.parts.training.values():
+            warnings += norm_warnings(own, plan)
         return plan, warnings
 
 

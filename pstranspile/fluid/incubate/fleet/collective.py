@@ -15,8 +15,7 @@ from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
 from pstranspile.fluid.paddle.distributed.fs_wrapper import FS, LocalFS
 from pstranspile.fluid.running.pacing import without_averages
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
-from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
 
 PREFIX = "__paddle_fleet_checkpoint__"
 PARAMS = "_paddle_fleet_param__"

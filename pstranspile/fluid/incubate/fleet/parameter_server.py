@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid import io
+from pstranspile.fluid.communicator import DistributedMode, check_names, default_flags
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program
@@ -18,12 +19,14 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.incubate.fleet.base import DistributedOptimizer, Fleet, Mode, expect_executor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
-from pstranspile.fluid.running.communicating import DistributedMode, check_names, default_flags
 from pstranspile.fluid.running.distributed_io import load_slices, saves_with_servers, with_states
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
-from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+from pstranspile.fluid.transpiler.distribute_transpiler import (
+    DistributeTranspiler,
+    DistributeTranspilerConfig,
+    ServerRuntimeConfig,
+)
 from pstranspile.ir.model import Program as FrozenProgram
 
 

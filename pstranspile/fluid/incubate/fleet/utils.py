@@ -16,6 +16,7 @@ from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet
 from pstranspile.fluid.log_helper import get_logger
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.running.interrupts import naming_wait
 
 _RETRY_PAUSE = 3.0
 """Seconds before a command is tried again."""
@@ -126,8 +127,9 @@ def check_all_trainers_ready(ready_path: str, epoch: int) -> None:
     if not client.is_dir(ready_path):
         client.makedirs(ready_path)
     client.upload(ready_path, str(mark), overwrite=True)
-    while sum(path.rpartition("/")[2].startswith(f"ready.{epoch}.") for path in client.ls(ready_path)) < count:
-        time.sleep(PAUSE)
+    with naming_wait(lambda: f"it waits for {count} files ready.{epoch}.*, one of each trainer, in {ready_path}"):
+        while sum(path.rpartition("/")[2].startswith(f"ready.{epoch}.") for path in client.ls(ready_path)) < count:
+            time.sleep(PAUSE)
 
 
 _LOGGER = get_logger(__name__, logging.INFO, fmt="%(asctime)s-%(levelname)s: %(message)s")

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry

@@ -1,4 +1,7 @@
-"""`python -m paddle.distributed.launch`: the trainers of a script as processes of this host, with servers if asked."""
+"""`python -m paddle.distributed.launch`: the trainers of a script as processes of this host, with servers if asked.
+
+`python -m paddle.distributed.fleet.launch`, which `fleetrun` starts in 2.x, is the same.
+"""
 
 from __future__ import annotations
 

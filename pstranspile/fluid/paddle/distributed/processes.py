@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
-from pstranspile.fluid.running.communicating import LAUNCHER, TRAINERS_ENDED
+from pstranspile.fluid.communicator import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
 from pstranspile.ir.diagnostics import counted
 

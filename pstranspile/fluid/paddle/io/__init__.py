@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid import dataloader as sampling
 from pstranspile.fluid import reader
 from pstranspile.fluid.paddle.later import not_there
 from pstranspile.fluid.places import CPUPlace
 from pstranspile.fluid.reader import Dataset as Dataset
-from pstranspile.fluid.running import sampling
 
 
 class Sampler:

@@ -1,30 +1,455 @@
-"""`paddle.nn.functional`: activations, layers without parameters of their own, and losses."""
+"""`paddle.nn.functional`: activations, layers without parameters of their own, and losses.
+
+In reading order: convolutions, pools, norms and sizes of sequences, images and volumes; losses; then the rest.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pstranspile.fluid import layers, nets, unique_name
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import last_op
 from pstranspile.fluid.layers.adapt import bound, signature_of, to_core, wrap
+from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.figures import norm
 from pstranspile.fluid.paddle.later import from_tables, later
-from pstranspile.fluid.paddle.nn import images
-from pstranspile.fluid.paddle.nn.losses import binary_cross_entropy as binary_cross_entropy
-from pstranspile.fluid.paddle.nn.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
-from pstranspile.fluid.paddle.nn.losses import cosine_similarity as cosine_similarity
-from pstranspile.fluid.paddle.nn.losses import cross_entropy as cross_entropy
-from pstranspile.fluid.paddle.nn.losses import ctc_loss as ctc_loss
-from pstranspile.fluid.paddle.nn.losses import kl_div as kl_div
-from pstranspile.fluid.paddle.nn.losses import l1_loss as l1_loss
-from pstranspile.fluid.paddle.nn.losses import margin_ranking_loss as margin_ranking_loss
-from pstranspile.fluid.paddle.nn.losses import mse_loss as mse_loss
-from pstranspile.fluid.paddle.nn.losses import nll_loss as nll_loss
-from pstranspile.fluid.paddle.nn.losses import reduced as reduced
-from pstranspile.fluid.paddle.nn.losses import sigmoid_focal_loss as sigmoid_focal_loss
-from pstranspile.fluid.paddle.nn.losses import smooth_l1_loss as smooth_l1_loss
 from pstranspile.frontends.layers.basic import layer_outputs
+from pstranspile.frontends.layers.conv import each_dim, paddings_of
+
+_CHANNELS_FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
+
+
+def _op(op_type: str, inputs: dict[str, Any], outputs: str, attrs: dict[str, Any], name: Any = None) -> list[Any]:
+    """The outputs of an op; the first ones have the element type of its first input."""
+    given = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
+    kind: Any = next(iter(given.values())).dtype
+    slots: dict[str, Any] = dict.fromkeys(outputs.split(), kind)
+    return wrap(layer_outputs(op_type, given, slots, attrs, name=name))
+
+
+def _wide(value: Any, before: Any) -> Any:
+    """A setting of one dim as that of two, of which the first has size 1."""
+    if isinstance(value, str) or value is None:
+        return value
+    listed = [value] if isinstance(value, int) else list(value)
+    return [*([before] * len(listed)), *listed]
+
+
+def _last(data_format: str) -> bool:
+    return data_format.endswith("C")
+
+
+def _biased(made: Any, bias: Any, data_format: str) -> Any:
+    return made if bias is None else L.elementwise_add(made, bias, axis=-1 if _last(data_format) else 1)
+
+
+def _sequences(function: Callable[[Any], Any], x: Any, data_format: str) -> Any:
+    """What a function of images makes of sequences, which are images of height 1."""
+    axis = 1 if _last(data_format) else 2
+    return L.squeeze(function(L.unsqueeze(x, [axis])), [axis])
+
+
+def convolved(rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], data_format: str) -> Any:
+    """x convolved with filters; settings are stride, padding, dilation and groups."""
+    stride, padding, dilation, groups = settings
+    if rank == 1:
+        wide = _wide(stride, 1), _wide(padding, 0), _wide(dilation, 1), groups
+        image, filters = ("NHWC" if _last(data_format) else "NCHW"), L.unsqueeze(weight, [2])
+        return _sequences(lambda held: convolved(2, held, filters, bias, wide, image), x, data_format)
+    paddings, algorithm = paddings_of(padding, data_format)
+    attrs = {
+        "strides": each_dim(stride, rank),
+        "paddings": paddings,
+        "dilations": each_dim(dilation, rank),
+        "groups": groups,
+        "use_cudnn": True,
+        "padding_algorithm": algorithm,
+        "data_format": data_format,
+    }
+    return _biased(_op(f"conv{rank}d", {"Input": x, "Filter": weight}, "Output", attrs)[0], bias, data_format)
+
+
+def transposed(
+    rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], output_size: Any, data_format: str
+) -> Any:
+    """The transposed convolution; settings are stride, padding, added size, dilation and groups."""
+    stride, padding, more, dilation, groups = settings
+    if rank == 1:
+        wide = _wide(stride, 1), _wide(padding, 0), _wide(more, 0), _wide(dilation, 1), groups
+        image, filters = ("NHWC" if _last(data_format) else "NCHW"), L.unsqueeze(weight, [2])
+        sizes = _wide(output_size, 1)
+        return _sequences(lambda held: transposed(2, held, filters, bias, wide, sizes, image), x, data_format)
+    paddings, algorithm = paddings_of(padding, data_format)
+    strides, dilations = each_dim(stride, rank), each_dim(dilation, rank)
+    sizes = [] if output_size is None else each_dim(output_size, rank)
+    if any(added := each_dim(more, rank)):
+        images = x.shape[1:-1] if _last(data_format) else x.shape[2:]
+        if min(images) < 0 or len(paddings) != rank:
+            raise refused("output_padding for images of open size", "give output_size")
+        axes = zip(images, strides, paddings, dilations, weight.shape[2:], added, strict=True)
+        sizes = [(size - 1) * step - 2 * p + apart * (k - 1) + 1 + a for size, step, p, apart, k, a in axes]
+    attrs = {
+        "output_size": sizes,
+        "strides": strides,
+        "paddings": paddings,
+        "padding_algorithm": algorithm,
+        "dilations": dilations,
+        "groups": groups,
+        "use_cudnn": True,
+        "data_format": "NHWC" if _last(data_format) else "NCHW",
+    }
+    made = _op(f"conv{rank}d_transpose", {"Input": x, "Filter": weight}, "Output", attrs)[0]
+    return _biased(made, bias, data_format)
+
+
+def pooled(
+    rank: int,
+    kind: str,
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    exclusive: bool = True,
+    data_format: str | None = None,
+    refuse: Any = None,
+) -> Any:
+    """The largest elements (`max`) or the means (`avg`) of windows. Raises NotHere for `refuse`."""
+    if refuse:
+        raise refused(f"{kind}_pool{rank}d(return_mask or divisor_override)", "leave it out")
+    stride, data_format = stride or kernel_size, data_format or _CHANNELS_FIRST[rank]
+    if rank == 1:
+        settings = _wide(kernel_size, 1), _wide(stride, 1), _wide(padding, 0), ceil_mode, exclusive
+        image = "NHWC" if _last(data_format) else "NCHW"
+        return _sequences(lambda held: pooled(2, kind, held, *settings, image), x, data_format)
+    pool = L.pool2d if rank == 2 else L.pool3d
+    return pool(
+        x, kernel_size, kind, stride, padding, ceil_mode=ceil_mode, exclusive=exclusive, data_format=data_format
+    )
+
+
+def adaptive(rank: int, kind: str, x: Any, output_size: Any, data_format: str | None = None, mask: bool = False) -> Any:
+    """The largest elements or the means of as many windows as `output_size` says."""
+    if data_format not in (None, _CHANNELS_FIRST[rank]):
+        raise refused(f"adaptive_{kind}_pool{rank}d(data_format={data_format!r})", "put channels first")
+    if rank == 1:
+        return _sequences(lambda held: adaptive(2, kind, held, _wide(output_size, 1)), x, "NCL")
+    sizes: list[Any] = [output_size] * rank if isinstance(output_size, int) else list(output_size)
+    sizes = [x.shape[2 + dim] if size in (None, -1) else size for dim, size in enumerate(sizes)]
+    return (L.adaptive_pool2d if rank == 2 else L.adaptive_pool3d)(x, sizes, kind, mask)
+
+
+def batch_norm(
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    data_format: str = "NCHW",
+    use_global_stats: bool | None = None,
+    name: Any = None,
+) -> Any:
+    """Each channel with mean 0 and variance 1, then scaled and shifted.
+
+    The mean and the variance are the running ones where it does not train, else those of the batch, which the running
+    ones take in; `use_global_stats` says otherwise.
+    """
+    held = {"X": x, "Mean": running_mean, "Variance": running_var, "Scale": weight, "Bias": bias}
+    given = {slot: to_core(value) for slot, value in held.items()}
+    kept = not training if use_global_stats is None else use_global_stats
+    attrs = {"momentum": momentum, "epsilon": epsilon, "is_test": not training, "use_global_stats": kept}
+    attrs |= {"data_layout": "NHWC" if _last(data_format) and len(data_format) > 2 else "NCHW"}
+    attrs |= {"trainable_statistics": use_global_stats is False}
+    outputs = {"Y": given["X"].dtype, "MeanOut": given["Mean"], "VarianceOut": given["Variance"]}
+    outputs |= dict.fromkeys(("SavedMean", "SavedVariance"), given["Mean"].dtype)
+    return wrap(layer_outputs("batch_norm", given, outputs, attrs, name=name))[0]
+
+
+def layer_norm(
+    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-05, name: Any = None
+) -> Any:
+    """Each sample with mean 0 and variance 1 over its last dims, then scaled and shifted."""
+    dims = 1 if isinstance(normalized_shape, int) else len(normalized_shape)
+    attrs = {"epsilon": epsilon, "begin_norm_axis": len(x.shape) - dims}
+    return _op("layer_norm", {"X": x, "Scale": weight, "Bias": bias}, "Y Mean Variance", attrs)[0]
+
+
+def group_norm(
+    x: Any,
+    num_groups: int,
+    epsilon: float = 1e-05,
+    weight: Any = None,
+    bias: Any = None,
+    data_format: str = "NCHW",
+    name: Any = None,
+) -> Any:
+    """Each group of channels of a sample with mean 0 and variance 1, then scaled and shifted."""
+    attrs = {"epsilon": epsilon, "groups": num_groups, "data_layout": data_format}
+    return _op("group_norm", {"X": x, "Scale": weight, "Bias": bias}, "Y Mean Variance", attrs, name)[0]
+
+
+def instance_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.9,
+    eps: float = 1e-05,
+    data_format: str = "NCHW",
+    name: Any = None,
+) -> Any:
+    """Each channel of a sample with mean 0 and variance 1, then scaled and shifted where it is said by what."""
+    if len(x.shape) == 3:
+        return _sequences(lambda held: instance_norm(held, None, None, weight, bias, eps=eps), x, "NCL")
+    held = [
+        L.fill_constant([x.shape[1]], x.dtype, value) if given is None else given
+        for given, value in ((weight, 1.0), (bias, 0.0))
+    ]
+    inputs = {"X": x, "Scale": held[0], "Bias": held[1]}
+    return _op("instance_norm", inputs, "Y SavedMean SavedVariance", {"epsilon": eps})[0]
+
+
+def local_response_norm(
+    x: Any,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    data_format: str = "NCHW",
+    name: Any = None,
+) -> Any:
+    """Elements divided by a power of the mean of squares over `size` channels around each."""
+    if len(x.shape) != 4:
+        raise refused(f"local_response_norm of {len(x.shape)} dims", "it takes images")
+    return L.lrn(x, size, k, alpha / size, beta, data_format=data_format)
+
+
+def pad(
+    x: Any, pad: Any, mode: str = "constant", value: float = 0.0, data_format: str = "NCHW", name: Any = None
+) -> Any:
+    """Elements put around the last dims, from the last one on: two for it, two for the one before it.
+
+    With two for each dim, in the order of the dims.
+    """
+    sides = [pad] * (2 * (len(x.shape) - 2)) if isinstance(pad, int) else [int(side) for side in pad]
+    if len(sides) == 2 * len(x.shape):
+        if mode != "constant":
+            raise refused(f"pad of all dims with {mode}", "it pads with a constant")
+        return L.pad(x, sides, float(value))
+    pairs = [sides[at : at + 2] for at in range(0, len(sides), 2)][::-1]
+    if mode != "constant":
+        if len(x.shape) != 4 or mode == "circular":
+            raise refused(f"pad of {len(x.shape)} dims with {mode}", "it pads images with constant, reflect, replicate")
+        kind = {"reflect": "reflect", "replicate": "edge"}[mode]
+        return L.pad2d(x, [side for pair in pairs for side in pair], kind, data_format=data_format)
+    outer = [[0, 0], *pairs, [0, 0]] if _last(data_format) else [[0, 0], [0, 0], *pairs]
+    return L.pad(x, [side for pair in outer for side in pair], float(value))
+
+
+def interpolate(
+    x: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    align_mode: int = 0,
+    data_format: str = "NCHW",
+    name: Any = None,
+) -> Any:
+    """Images of another size, or of their own times a factor."""
+    kind = {"nearest": "NEAREST", "bilinear": "BILINEAR", "trilinear": "TRILINEAR"}.get(mode)
+    factors: set[Any] = {*scale_factor} if several(scale_factor) else {scale_factor}
+    factor = next(iter(factors))
+    if kind is None or len(factors) > 1:
+        raise refused(f"interpolate(mode={mode!r}, scale_factor={scale_factor!r})", "it takes one factor; no cubes")
+    corners = align_corners if mode != "nearest" else False
+    made = L.image_resize(
+        x, size, factor, resample=kind, align_corners=corners, align_mode=align_mode, data_format=data_format
+    )
+    if size is None:
+        last_op(made)._set_attr("by_scale", True)
+    return made
+
+
+def reduced(loss: Any, reduction: str) -> Any:
+    """The mean or the sum of a loss, or the loss itself (`none`). Raises ValueError for others."""
+    if reduction == "none":
+        return loss
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction is mean, sum or none, not {reduction!r}")
+    return L.mean(loss) if reduction == "mean" else L.reduce_sum(loss)
+
+
+def mse_loss(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
+    """The square of the difference."""
+    return reduced(L.square_error_cost(input, label), reduction)
+
+
+def l1_loss(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
+    """The absolute difference."""
+    return reduced(L.abs(L.elementwise_sub(input, label)), reduction)
+
+
+def _mean_of_counted(loss: Any, label: Any, shares: Any, ignore_index: int) -> Any:
+    """The mean over the labels that are not ignored, each of which counts as its share, if any."""
+    if ignore_index != -100:
+        counted = L.cast(L.not_equal(label, L.fill_constant([1], label.dtype, ignore_index)), loss.dtype)
+        shares = counted if shares is None else L.elementwise_mul(shares, counted)
+    return L.mean(loss) if shares is None else L.elementwise_div(L.reduce_sum(loss), L.reduce_sum(shares))
+
+
+def _shares(weight: Any, label: Any, ignore_index: int) -> Any:
+    """The weight of each label's class; that of class 0 for labels that are ignored."""
+    if ignore_index != -100:
+        kept = L.cast(L.not_equal(label, L.fill_constant([1], label.dtype, ignore_index)), label.dtype)
+        label = L.elementwise_mul(label, kept)
+    return L.gather_nd(weight, L.unsqueeze(label, [len(label.shape)]))
+
+
+def cross_entropy(
+    input: Any,
+    label: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    soft_label: bool = False,
+    axis: int = -1,
+    use_softmax: bool = True,
+    name: Any = None,
+) -> Any:
+    """The cross entropy of logits, whose softmax it takes; of probabilities without `use_softmax`.
+
+    `weight` has a number for each class, by which its losses count. The mean is that of the labels that are not
+    ignored. Raises ValueError for a `weight` of soft labels.
+    """
+    if soft_label and weight is not None:
+        raise ValueError("cross_entropy weighs labels that are numbers of classes: leave out weight or soft_label")
+    if not soft_label and len(label.shape) < len(input.shape):
+        label = L.unsqueeze(label, [axis])
+    if use_softmax:
+        loss = L.softmax_with_cross_entropy(input, label, soft_label, ignore_index, axis=axis)
+    else:
+        loss = L.cross_entropy(input, label, soft_label, ignore_index)
+    shares = None
+    if weight is not None:
+        shares = _shares(weight, label, ignore_index)
+        loss = L.elementwise_mul(loss, shares)
+    if reduction == "mean" and not soft_label:
+        return _mean_of_counted(loss, label, shares, ignore_index)
+    return reduced(loss, reduction)
+
+
+def nll_loss(
+    input: Any, label: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean", name: Any = None
+) -> Any:
+    """The logarithm of the probability of each label, negative; `weight` has a number for each class."""
+    axes = [0, *range(2, len(input.shape)), 1]
+    rows = input if len(input.shape) == 2 else L.transpose(input, axes)
+    classes = input.shape[1]
+    label = L.unsqueeze(label, [len(label.shape)])
+    kept = L.not_equal(label, L.fill_constant([1], label.dtype, ignore_index))
+    counted = L.elementwise_mul(label, L.cast(kept, label.dtype))
+    one_hot = L.one_hot(L.reshape(counted, [-1, 1]), classes)
+    picked = L.reduce_sum(L.elementwise_mul(L.reshape(rows, [-1, classes]), one_hot), dim=1)
+    loss = L.elementwise_mul(L.scale(picked, -1.0), L.reshape(L.cast(kept, input.dtype), [-1]))
+    shares = None
+    if weight is not None:
+        shares = L.reshape(_shares(weight, counted, -100), [-1])
+        loss = L.elementwise_mul(loss, shares)
+    if reduction == "mean":
+        return _mean_of_counted(loss, L.reshape(label, [-1]), shares, ignore_index)
+    if reduction == "none" and len(input.shape) > 2:
+        loss = L.reshape(loss, [input.shape[0], *input.shape[2:]])
+    return reduced(loss, reduction)
+
+
+def margin_ranking_loss(
+    input: Any, other: Any, label: Any, margin: float = 0.0, reduction: str = "mean", name: Any = None
+) -> Any:
+    """How far `input` is on the wrong side of `other`, by the label 1 or -1, and a margin."""
+    ordered = L.elementwise_mul(L.elementwise_sub(other, input), label)
+    return reduced(L.relu(L.scale(ordered, 1.0, margin)), reduction)
+
+
+def ctc_loss(
+    log_probs: Any,
+    labels: Any,
+    input_lengths: Any,
+    label_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    norm_by_times: bool = False,
+) -> Any:
+    """The loss of sequences [steps, samples, classes] by unaligned labels; the mean is that by the labels' lengths."""
+    loss = L.squeeze(L.warpctc(log_probs, labels, blank, norm_by_times, input_lengths, label_lengths), [-1])
+    if reduction == "mean":
+        return L.mean(L.elementwise_div(loss, L.cast(label_lengths, loss.dtype)))
+    return reduced(loss, reduction)
+
+
+def sigmoid_focal_loss(
+    logit: Any,
+    label: Any,
+    normalizer: Any = None,
+    alpha: float = 0.25,
+    gamma: float = 2.0,
+    reduction: str = "sum",
+    name: Any = None,
+) -> Any:
+    """The cross entropy of logits and labels of 0 and 1, in which samples that are right anyhow count less."""
+    entropy, shares = L.sigmoid_cross_entropy_with_logits(logit, label), L.sigmoid(logit)
+    alike = L.elementwise_add(
+        L.elementwise_mul(shares, label), L.elementwise_mul(L.scale(shares, -1.0, 1.0), L.scale(label, -1.0, 1.0))
+    )
+    chosen = L.scale(label, 2 * alpha - 1, 1 - alpha)
+    loss = L.elementwise_mul(L.elementwise_mul(chosen, entropy), L.pow(L.scale(alike, -1.0, 1.0), gamma))
+    return reduced(loss if normalizer is None else L.elementwise_div(loss, normalizer), reduction)
+
+
+def binary_cross_entropy(input: Any, label: Any, weight: Any = None, reduction: str = "mean", name: Any = None) -> Any:
+    """The cross entropy of probabilities and labels of 0 and 1."""
+    loss = wrap(
+        layer_outputs("bce_loss", {"X": to_core(input), "Label": to_core(label)}, {"Out": to_core(input).dtype})[0]
+    )
+    return reduced(loss if weight is None else L.elementwise_mul(loss, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    logit: Any, label: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None, name: Any = None
+) -> Any:
+    """The cross entropy of logits and labels of 0 and 1, of which those of 1 count as `pos_weight`."""
+    loss = L.sigmoid_cross_entropy_with_logits(logit, label)
+    if pos_weight is not None:
+        more = L.elementwise_mul(label, L.scale(pos_weight, 1.0, -1.0))
+        loss = L.elementwise_mul(loss, L.scale(more, 1.0, 1.0))
+    return reduced(loss if weight is None else L.elementwise_mul(loss, weight), reduction)
+
+
+def smooth_l1_loss(input: Any, label: Any, reduction: str = "mean", delta: float = 1.0, name: Any = None) -> Any:
+    """Half the square of a difference below `delta`, beyond it linear."""
+    return reduced(L.huber_loss(input, label, delta), reduction)
+
+
+def kl_div(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
+    """How far the distribution whose logarithm is `input` is from `label`."""
+    return L.kldiv_loss(input, label, reduction)
+
+
+def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any:
+    """The cosines of the angles between vectors along `axis`."""
+    product = L.reduce_sum(L.elementwise_mul(x1, x2), dim=axis)
+    squares = L.elementwise_mul(*(L.reduce_sum(L.square(x), dim=axis) for x in (x1, x2)))
+    return L.elementwise_div(product, L.sqrt(L.elementwise_max(squares, L.fill_constant([1], x1.dtype, eps * eps))))
+
 
 L: Any = layers
 
@@ -194,7 +619,7 @@ def max_pool1d(
     name: Any = None,
 ) -> Any:
     """The largest elements of windows of sequences."""
-    return images.pooled(1, "max", x, kernel_size, stride, padding, ceil_mode, refuse=return_mask)
+    return pooled(1, "max", x, kernel_size, stride, padding, ceil_mode, refuse=return_mask)
 
 
 def avg_pool1d(
@@ -207,7 +632,7 @@ def avg_pool1d(
     name: Any = None,
 ) -> Any:
     """The means of windows of sequences."""
-    return images.pooled(1, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive)
+    return pooled(1, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive)
 
 
 def _max_pool(rank: int) -> Any:
@@ -222,7 +647,7 @@ def _max_pool(rank: int) -> Any:
         name: Any = None,
     ) -> Any:
         """The largest elements of windows."""
-        return images.pooled(
+        return pooled(
             rank, "max", x, kernel_size, stride, padding, ceil_mode, data_format=data_format, refuse=return_mask
         )
 
@@ -243,7 +668,7 @@ def _avg_pool(rank: int) -> Any:
     ) -> Any:
         """The means of windows."""
         settings = kernel_size, stride, padding, ceil_mode, exclusive, data_format, divisor_override
-        return images.pooled(rank, "avg", x, *settings)
+        return pooled(rank, "avg", x, *settings)
 
     return pool
 
@@ -253,13 +678,13 @@ def _adaptive(rank: int, kind: str) -> Any:
 
         def largest(x: Any, output_size: Any, return_mask: bool = False, name: Any = None) -> Any:
             """The largest elements of as many windows as `output_size` says."""
-            return images.adaptive(rank, "max", x, output_size, mask=return_mask)
+            return adaptive(rank, "max", x, output_size, mask=return_mask)
 
         return largest
 
     def means(x: Any, output_size: Any, data_format: str | None = None, name: Any = None) -> Any:
         """The means of as many windows as `output_size` says."""
-        return images.adaptive(rank, "avg", x, output_size, data_format)
+        return adaptive(rank, "avg", x, output_size, data_format)
 
     return means
 
@@ -277,7 +702,7 @@ def _conv(rank: int, first: str) -> Any:
         name: Any = None,
     ) -> Any:
         """What is read, convolved with filters."""
-        return images.convolved(rank, x, weight, bias, (stride, padding, dilation, groups), data_format)
+        return convolved(rank, x, weight, bias, (stride, padding, dilation, groups), data_format)
 
     return conv
 
@@ -294,7 +719,7 @@ def _transposed(rank: int, first: str) -> Any:
         given = bound(f"conv{rank}d_transpose", signature, args, options)
         settings = tuple(given[key] for key in ("stride", "padding", "output_padding", "dilation", "groups"))
         held = given["x"], given["weight"], given["bias"]
-        return images.transposed(rank, *held, settings, given["output_size"], given["data_format"])
+        return transposed(rank, *held, settings, given["output_size"], given["data_format"])
 
     conv.__signature__ = signature  # type: ignore[attr-defined]
     return conv
@@ -306,9 +731,7 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive(rank,
 conv1d, conv2d, conv3d = _conv(1, "NCL"), _conv(2, "NCHW"), _conv(3, "NCDHW")
 conv1d_transpose, conv2d_transpose = _transposed(1, "NCL"), _transposed(2, "NCHW")
 conv3d_transpose = _transposed(3, "NCDHW")
-interpolate = upsample = images.interpolate
-layer_norm, instance_norm, local_response_norm = images.layer_norm, images.instance_norm, images.local_response_norm
-group_norm, pad, batch_norm = images.group_norm, images.pad, images.batch_norm
+upsample = interpolate
 glu = later("glu", nets.glu, "x, axis=-1", "x=input axis=dim")
 
 

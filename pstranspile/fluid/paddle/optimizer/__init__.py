@@ -1,20 +1,37 @@
-"""`paddle.optimizer` of the first 2.x versions: Fluid's optimizers with the later names and orders of arguments."""
+"""`paddle.optimizer` of the first 2.x versions: Fluid's optimizers with the later names and orders of arguments.
+
+`paddle.regularizer` is here too: weight decay, under the later names.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pstranspile.fluid import optimizer as fluid
+from pstranspile.fluid import regularizer
 from pstranspile.fluid.framework import name_scope
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers import assign
 from pstranspile.fluid.layers.adapt import bound, signature_of
 from pstranspile.fluid.paddle.later import not_there
 from pstranspile.fluid.paddle.optimizer import lr as lr
-from pstranspile.fluid.regularizer import L2Decay
 from pstranspile.fluid.running.rates import LRScheduler
 
 _TAIL = "weight_decay=None, grad_clip=None, name=None"
+
+
+class L1Decay(regularizer.L1Decay):
+    """`coeff` times the signs of a parameter, added to its gradient."""
+
+    def __init__(self, coeff: float = 0.0):
+        super().__init__(coeff)
+
+
+class L2Decay(regularizer.L2Decay):
+    """`coeff` times a parameter, added to its gradient."""
+
+    def __init__(self, coeff: float = 0.0):
+        super().__init__(coeff)
 
 
 class Optimizer(fluid.Optimizer):

@@ -1,4 +1,7 @@
-"""`paddle.static` of the first 2.x versions: Fluid's programs, executors and files under their later names."""
+"""`paddle.static` of the first 2.x versions: Fluid's programs, executors and files under their later names.
+
+`paddle.static.InputSpec` says what a program is fed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pstranspile.fluid.backward import gradients as gradients
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
+from pstranspile.fluid.compiler import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.executor import Executor as Executor
 from pstranspile.fluid.executor import global_scope as global_scope
 from pstranspile.fluid.executor import scope_guard as scope_guard
@@ -21,6 +25,7 @@ from pstranspile.fluid.framework import default_startup_program as default_start
 from pstranspile.fluid.framework import device_guard as device_guard
 from pstranspile.fluid.framework import name_scope as name_scope
 from pstranspile.fluid.framework import program_guard as program_guard
+from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.input import data as data
 from pstranspile.fluid.io import load as load
 from pstranspile.fluid.io import load_program_state as load_program_state
@@ -46,10 +51,49 @@ from pstranspile.fluid.paddle.static.files import save_to_file as save_to_file
 from pstranspile.fluid.paddle.static.files import serialize_persistables as serialize_persistables
 from pstranspile.fluid.paddle.static.files import serialize_program as serialize_program
 from pstranspile.fluid.paddle.static.nn import ctr_metric_bundle as ctr_metric_bundle
-from pstranspile.fluid.paddle.static.spec import InputSpec as InputSpec
-from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.scope import Scope as Scope
+
+
+class InputSpec:
+    """The dims, the element type and the name of what is fed; None or -1 where a dim is known at run time only."""
+
+    def __init__(self, shape: Any, dtype: Any = "float32", name: str | None = None):
+        self.shape = tuple(-1 if dim is None else int(dim) for dim in shape)
+        self.dtype = dtype if isinstance(dtype, str) else numpy_name(dtype)
+        self.name = name
+
+    @classmethod
+    def from_tensor(cls, tensor: Any, name: str | None = None) -> InputSpec:
+        """That of a variable."""
+        return cls(tensor.shape, tensor.dtype, name or tensor.name)
+
+    @classmethod
+    def from_numpy(cls, ndarray: Any, name: str | None = None) -> InputSpec:
+        """That of an array."""
+        return cls(ndarray.shape, str(ndarray.dtype), name)
+
+    def batch(self, batch_size: int) -> InputSpec:
+        """Puts the size of a batch in front of the dims."""
+        self.shape = (int(batch_size), *self.shape)
+        return self
+
+    def unbatch(self) -> InputSpec:
+        """Takes the first dim away. Raises ValueError where there is none."""
+        if not self.shape:
+            raise ValueError("there is no dim to take away")
+        self.shape = self.shape[1:]
+        return self
+
+    def __repr__(self) -> str:
+        return f"InputSpec(shape={self.shape}, dtype={self.dtype}, name={self.name})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputSpec) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self.name))
+
 
 _ = files, nn
 

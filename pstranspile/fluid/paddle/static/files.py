@@ -12,7 +12,7 @@ from pstranspile.fluid.executor import plain_program
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.running.states import STACKED
+from pstranspile.fluid.io import STACKED
 from pstranspile.ir.warned import warn
 
 

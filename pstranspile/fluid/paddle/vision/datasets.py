@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.dataloader import Dataset
 from pstranspile.fluid.paddle.dataset import cifar
 from pstranspile.fluid.paddle.dataset.common import download as there
 from pstranspile.fluid.paddle.later import not_there
-from pstranspile.fluid.running.sampling import Dataset
 
 
 class MNIST(Dataset):

@@ -11,12 +11,12 @@ from pstranspile.fluid.paddle.distributed import InMemoryDataset as InMemoryData
 from pstranspile.fluid.paddle.distributed import QueueDataset as QueueDataset
 from pstranspile.fluid.paddle.distributed.fleet import metrics as metrics
 from pstranspile.fluid.paddle.distributed.fleet import utils as utils
-from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker as PaddleCloudRoleMaker
-from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import Role as Role
-from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import UserDefinedRoleMaker as UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet as Fleet
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import UtilBase as UtilBase
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet as fleet
+from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRoleMaker as PaddleCloudRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.role_maker import Role as Role
+from pstranspile.fluid.paddle.distributed.fleet.role_maker import UserDefinedRoleMaker as UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy as DistributedStrategy
 
 util = fleet.util

@@ -11,6 +11,7 @@ from typing import Any
 from pstranspile.cluster.machines.server import part_of
 from pstranspile.fluid import layers
 from pstranspile.fluid import optimizer as fluid
+from pstranspile.fluid.communicator import warn_not_followed, warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.framework import default_startup_program, program_guard
 from pstranspile.fluid.graph.vartype import VarType
@@ -18,7 +19,6 @@ from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet import parameter_server as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
-from pstranspile.fluid.running.communicating import warn_not_followed, warn_unused
 from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.types import OpRole

@@ -1,0 +1,122 @@
+"""Batches that a function of the user gives to each trainer: `loader(rank, trainers)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from pstranspile.frontends.python_file import calling, function_of
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed
+from pstranspile.ir.model import Location, Program
+from pstranspile.runtime.run.step_feeds import Dealing, FeedOf
+
+Loader: TypeAlias = "Callable[[int, int], Iterable[Any]]"
+"""Called with the number of a trainer and how many there are; gives the trainer's own batches, one after another.
+
+A batch is a mapping of arrays or tensors by input, or a sequence of them in the order of the inputs.
+"""
+
+
+class LoaderRows:
+    """What each trainer is fed by a function: batches of its own, as many as there are.
+
+    It is given itself, or as `FILE.py:NAME`, which every process looks up for itself. `inputs` are the names of the
+    tensors of a batch that is a sequence. `steps` is how many batches are taken of each trainer's, at most; without it
+    they are counted first, by going through them once. Raises DiagnosticError.
+    """
+
+    def __init__(self, loader: Loader | str, inputs: Sequence[str] = (), steps: int | None = None):
+        self._inputs, self._steps = tuple(inputs), steps
+        self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
+        self._loader = _looked_up(loader) if isinstance(loader, str) else loader
+        self._file = "" if not isinstance(loader, str) else loader
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The loader for another process, which looks it up in its file."""
+        return {**self.__dict__, "_loader": None if self._file else self._loader}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The loader in another process."""
+        self.__dict__.update(state)
+        if self._file:
+            self._loader = _looked_up(self._file)
+
+    def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
+        """What the trainers with these programs are fed, and the most steps that any of them has."""
+        count = len(programs)
+        steps = self._steps or max(sum(1 for _ in self.batches(rank, count)) for rank in range(count))
+        return [_Batches(self, rank, count).of for rank in range(count)], steps
+
+    def dealing(self, trainers: int) -> Dealing:
+        """How the batches are dealt: as the function says for so many trainers."""
+        return Dealing(f"batches of {self._place}", ((0, trainers),))
+
+    def continued(self, before: Dealing, step: int, trainers: int) -> LoaderRows:
+        """The same batches from a step on. Raises DiagnosticError for others, or for another number of trainers: which
+        rows were fed before only the function knows.
+        """
+        if before != self.dealing(trainers):
+            message = f"the run that goes on was fed otherwise before step {step + 1}: {before.data} to "
+            message += ", ".join(f"{count} trainers from step {first + 1} on" for first, count in before.dealt)
+            raise DiagnosticError([error("data-source", message)])
+        return self
+
+    def warnings(self) -> list[Diagnostic]:
+        """An empty list: batches that can't be fed are refused instead."""
+        return []
+
+    def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
+        """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
+        file = self._place.rpartition(":")[0] or self._place
+        given = iter(calling(file, lambda: self._loader(rank, trainers)))
+        while True:
+            batch: Any = calling(file, lambda: next(given, None))
+            if batch is None:
+                return
+            yield self._arrays(batch)
+
+    def _arrays(self, batch: Any) -> dict[str, Any]:
+        if isinstance(batch, Mapping):
+            return {str(name): array_of(value) for name, value in cast("Mapping[Any, Any]", batch).items()}
+        values = list(cast("Sequence[Any]", batch)) if isinstance(batch, tuple | list) else [batch]
+        if len(values) != len(self._inputs):
+            known = (
+                f"the inputs {listed(self._inputs)}" if self._inputs else "inputs whose order is not known (--names)"
+            )
+            message = f"a batch of {len(values)} values is given for {known}; a mapping names them"
+            raise DiagnosticError([error("data-source", message, Location(self._place))])
+        return {name: array_of(value) for name, value in zip(self._inputs, values, strict=True)}
+
+
+def _looked_up(place: str) -> Loader:
+    file, _, name = place.rpartition(":")
+    return function_of(file, name)
+
+
+class _Batches:
+    """The batches of one trainer, of which the last one is kept: it may be asked for again."""
+
+    def __init__(self, rows: LoaderRows, rank: int, trainers: int):
+        self._rows, self._rank, self._trainers = rows, rank, trainers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._given = self._rows.batches(self._rank, self._trainers)
+        self._step, self._batch = -1, cast("dict[str, Any] | None", {})
+
+    def of(self, step: int) -> Mapping[str, Any] | None:
+        """What is fed in a step; None after the last. A step before that of the last call begins anew."""
+        if step < self._step:
+            self._begin()
+        while self._step < step and self._batch is not None:
+            self._batch = next(self._given, None)
+            self._step += 1
+        return self._batch
+
+
+def array_of(value: Any) -> Any:
+    """A tensor of PyTorch, or anything else that numpy takes, as an array of at least one dim."""
+    made = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    return made.reshape(made.shape or (1,))

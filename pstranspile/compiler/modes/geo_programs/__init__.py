@@ -1,1 +1,0 @@
-"""Mode geo: trainers update their own parameters and exchange what changed every few steps."""

@@ -1,0 +1,261 @@
+"""Fluid's `dataloader`: data sets whose samples have numbers, and what makes batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid import unique_name
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.workers import Workers
+from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.types import VarKind
+
+# Readers in programs: their variables, and the ops that create and read them.
+
+data_loader_unique_name_generator = unique_name.UniqueNameGenerator()
+"""The counters of the names that loaders have in programs."""
+
+
+class PyReaderVariable(Variable):
+    """The variable of a reader in a program, which is started and filled as a loader is."""
+
+    loader: Any
+    """What fills the variables that `read_file` gives."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_LOADERS:
+            return getattr(self.loader, name)
+        raise AttributeError(f"a reader has no {name!r}")
+
+
+_OF_LOADERS = (
+    *("start", "reset", "queue", "thread", "decorate_paddle_reader", "decorate_sample_list_generator"),
+    *("decorate_tensor_provider", "decorate_batch_generator", "decorate_sample_generator"),
+)
+
+
+def _reader_variable(loader: Any, program: Any, name: str) -> PyReaderVariable:
+    """Declares the reader of a loader in block 0 of a program."""
+    tensors = tuple(TensorType(dtype_of(var.dtype), tuple(var.shape), var.lod_level) for var in loader.feeds)
+    program.drafts[0].vars[name] = Var(name, VarKind.READER, persistable=True, readers=tensors)
+    made = PyReaderVariable(program.global_block(), name)
+    made.loader = loader
+    program.global_block().adopt(made)
+    return made
+
+
+def created(loader: Any, queue: str, name: str, at_start: bool = True) -> PyReaderVariable:
+    """The reader of a loader as a variable of the main program.
+
+    The start-up program creates it, or with `at_start` False the main program, in every run.
+    """
+    draft = DEFAULTS[0].live()
+    creating = draft.startup_program if at_start else draft.program
+    made = _reader_variable(loader, creating, name)
+    attrs = {
+        "shape_concat": [dim for var in loader.feeds for dim in var.shape],
+        "ranks": [len(var.shape) for var in loader.feeds],
+        "lod_levels": [var.lod_level for var in loader.feeds],
+        "dtypes": [int(var.dtype) for var in loader.feeds],
+        "need_check_feed": [int(var.need_check_feed) for var in loader.feeds],
+    }
+    block = creating.global_block() if at_start else creating.current_block()
+    block.append_op("create_py_reader", {"blocking_queue": [queue]}, {"Out": [name]}, attrs)
+    draft.program.readers.append(loader)
+    return _reader_variable(loader, draft.program, name) if at_start else made
+
+
+def double_buffer(reader: PyReaderVariable, place: Any = None, name: str | None = None) -> PyReaderVariable:
+    """A reader that reads another one ahead, which is its own matter here."""
+    draft = DEFAULTS[0].live()
+    made = _reader_variable(reader.loader, draft.program, name or unique_name.generate("double_buffer"))
+    block = draft.program.current_block()
+    block.append_op(
+        "create_double_buffer_reader",
+        {"UnderlyingReader": [reader]},
+        {"Out": [made]},
+        {"place": str(place or "auto").upper()},
+    )
+    return made
+
+
+def loader_ops(loader: Any, use_double_buffer: bool) -> None:
+    """Has the program in use draw the variables of a loader from it."""
+    names = data_loader_unique_name_generator
+    if not loader.feeds:
+        raise AssertionError("a loader of a program needs a feed_list")
+    queue, key, ahead = names("lod_tensor_blocking_queue"), names("create_py_reader"), names("double_buffer")
+    reader = created(loader, queue, key, at_start=not loader.keeps_order)
+    if use_double_buffer:
+        reader = double_buffer(reader, name=ahead)
+    DEFAULTS[0].live().program.current_block().append_op(
+        "read",
+        {"Reader": [reader]},
+        {"Out": loader.feeds},
+        {"drop_last": loader._drop_last},
+    )
+
+
+def read_file(reader: PyReaderVariable) -> Any:
+    """The variables that a reader gives in every run."""
+    block, key = DEFAULTS[0].live().program.current_block(), unique_name.generate("read_file")
+    made = [
+        block.create_var(name=f"{key}.tmp_{index}", shape=var.shape, dtype=var.dtype, lod_level=var.lod_level)
+        for index, var in enumerate(reader.loader.feeds)
+    ]
+    for var in made:
+        var.stop_gradient, var.is_data = True, True
+    block.append_op("read", {"Reader": [reader]}, {"Out": made})
+    reader.loader.names = [var.name for var in made]
+    return made[0] if len(made) == 1 else made
+
+
+class Dataset:
+    """The base of data sets: they give the sample of a number, and say how many there are."""
+
+    def __getitem__(self, idx: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not say what its samples are: write __getitem__")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} does not say how many samples it has: write __len__")
+
+
+class BatchSampler:
+    """The numbers of the samples of each batch, of a data set or of `indices`."""
+
+    def __init__(
+        self,
+        dataset: Dataset | None = None,
+        indices: Sequence[int] | None = None,
+        shuffle: bool = False,
+        batch_size: int = 1,
+        drop_last: bool = False,
+    ):
+        _require((dataset is None) != (indices is None), "a sampler takes either a dataset or indices")
+        _require(isinstance(dataset, Dataset | None), "the data set is a Dataset")  # pyright: ignore[reportUnnecessaryIsInstance]
+        _require(indices is None or several(indices), "indices are a list")
+        _require(isinstance(batch_size, int) and batch_size > 0, "batch_size is a whole number above 0")  # pyright: ignore[reportUnnecessaryIsInstance]
+        _require(type(shuffle) is bool and type(drop_last) is bool, "shuffle and drop_last are True or False")
+        self.indices = list(indices) if dataset is None else list(range(len(dataset)))  # pyright: ignore[reportArgumentType]
+        self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self.shuffle:
+            np.random.shuffle(self.indices)
+        for start in range(0, len(self.indices), self.batch_size):
+            batch = self.indices[start : start + self.batch_size]
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        return (len(self.indices) + (0 if self.drop_last else self.batch_size - 1)) // self.batch_size
+
+
+def default_collate_fn(batch: Sequence[Any]) -> list[Any]:
+    """Samples as arrays, one for each of their values.
+
+    A sample with more values than there are arrays so far begins new ones with its first values, as in Fluid.
+    """
+    held: list[list[Any]] = []
+    for sample in batch:
+        for index, value in enumerate(sample):
+            if len(held) < len(sample):
+                held.append([value])
+            else:
+                held[index].append(value)
+    return [np.stack([np.asarray(value) for value in values]) for values in held]
+
+
+class MapLoader:
+    """The batches of a data set. Gives, for each batch of the places, a feed for each of them."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        feed_list: Sequence[Any] | None = None,
+        places: Any = None,
+        return_list: bool = False,
+        batch_sampler: BatchSampler | None = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        use_buffer_reader: bool = True,
+        use_shared_memory: bool = True,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+    ):
+        _require(isinstance(dataset, Dataset), "a loader takes a Dataset")  # pyright: ignore[reportUnnecessaryIsInstance]
+        _require(places is not None, "a loader needs the places that it gives feeds for")
+        _require(return_list or feed_list is not None, "a loader of feeds needs a feed_list")
+        _require(num_workers >= 0 and timeout >= 0, "num_workers and timeout are no numbers below 0")
+        if batch_sampler is None:
+            batch_sampler = BatchSampler(dataset, None, shuffle, batch_size, drop_last)
+        else:
+            _require(isinstance(batch_sampler, BatchSampler), "batch_sampler is a BatchSampler")  # pyright: ignore[reportUnnecessaryIsInstance]
+            alone = batch_size == 1 and not shuffle and not drop_last
+            _require(alone, "batch_size, shuffle and drop_last are those of the batch_sampler")
+        self.dataset, self.batch_sampler, self.num_workers = dataset, batch_sampler, num_workers
+        self.feed_list, self.return_list = list(feed_list or []), return_list
+        self.collate_fn = collate_fn or default_collate_fn
+        self.worker_init_fn = worker_init_fn
+        self.places: list[Any] = [*places] if several(places) else [places]
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._batches()
+        while len(held := list(islice(batches, len(self.places)))) == len(self.places):
+            feeds = [self._tensors(batch, place) for batch, place in zip(held, self.places, strict=True)]
+            if self.return_list:
+                yield feeds
+            else:
+                yield [{var.name: item for var, item in zip(self.feed_list, items, strict=True)} for items in feeds]
+
+    def __call__(self) -> Iterator[Any]:
+        """The batches of an epoch."""
+        return iter(self)
+
+    def _batches(self) -> Iterator[Any]:
+        """The batches in order; `num_workers` threads fetch their samples ahead."""
+        if not self.num_workers:
+            yield from map(self._batch, self.batch_sampler)
+            return
+        numbers = iter(self.batch_sampler)
+        with Workers[Any](self.num_workers) as pool:
+            if self.worker_init_fn is not None:
+                list(pool.map(self.worker_init_fn, range(self.num_workers)))
+            waiting = [pool.submit(self._batch, batch) for batch in islice(numbers, 2 * self.num_workers)]
+            while waiting:
+                yield waiting.pop(0).result()
+                waiting += [pool.submit(self._batch, batch) for batch in islice(numbers, 1)]
+
+    def _batch(self, numbers: Sequence[int]) -> Any:
+        return self.collate_fn([self.dataset[number] for number in numbers])
+
+    def _tensors(self, batch: Sequence[Any], place: Any) -> list[LoDTensor]:
+        result: list[LoDTensor] = []
+        for item in batch:
+            tensor = LoDTensor()
+            tensor.set(item, place)
+            result.append(tensor)
+        return result
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

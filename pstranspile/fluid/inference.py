@@ -1,0 +1,432 @@
+"""Trained models as Fluid's inference engine runs them: configurations, predictors, and the tensors that they take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pstranspile.fluid.communicator import warn_unused
+from pstranspile.fluid.executor import Executor, scope_guard
+from pstranspile.fluid.graph.vartype import Numbers
+from pstranspile.fluid.io import load_inference_model
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import refused
+from pstranspile.fluid.places import CPUPlace, CUDAPlace
+from pstranspile.fluid.scope import Scope
+
+# Tensors of Fluid's inference engine: what predictors take and give.
+
+
+class PaddleDType(Numbers):
+    """Element types of the engine."""
+
+    FLOAT32 = 0
+    INT64 = 1
+    INT32 = 2
+
+
+def element_type(array: Any) -> PaddleDType:
+    """The element type of an array. Raises TypeError for one that the engine does not have."""
+    name = str(array.dtype).upper()
+    if name not in PaddleDType.__members__:
+        raise TypeError(f"predictors take float32, int64 and int32, not {array.dtype}")
+    return PaddleDType[name]
+
+
+class PaddleBuf:
+    """The elements of a tensor, one after the other: an array, numbers (as float32), or so many bytes of zeros."""
+
+    def __init__(self, data: Any = ()):
+        self._bytes = b""
+        self.reset(np.zeros(data, "uint8") if isinstance(data, int) else data)
+
+    def reset(self, data: Any) -> None:
+        """Takes other elements."""
+        self._bytes = (data if isinstance(data, np.ndarray) else np.array(data, "float32")).tobytes()
+
+    def resize(self, length: int) -> None:
+        """Makes it so many bytes long; what is new is zero."""
+        self._bytes = self._bytes[:length].ljust(length, b"\0")
+
+    def length(self) -> int:
+        """How many bytes it holds."""
+        return len(self._bytes)
+
+    def empty(self) -> bool:
+        """Whether it holds nothing."""
+        return not self._bytes
+
+    def array(self, dtype: PaddleDType) -> Any:
+        """The elements as an array of one dim."""
+        return np.frombuffer(self._bytes, dtype.name.lower())
+
+    def float_data(self) -> list[float]:
+        """The elements, read as float32."""
+        return self.array(PaddleDType.FLOAT32).tolist()
+
+    def int64_data(self) -> list[int]:
+        """The elements, read as int64."""
+        return self.array(PaddleDType.INT64).tolist()
+
+    def int32_data(self) -> list[int]:
+        """The elements, read as int32."""
+        return self.array(PaddleDType.INT32).tolist()
+
+    def tolist(self, dtype: str) -> list[Any]:
+        """The elements, read as the type of this name. Raises KeyError for one that the engine does not have."""
+        return self.array(PaddleDType[dtype.upper()]).tolist()
+
+
+class PaddleTensor:
+    """A tensor with a name: `data`, `shape`, `dtype`, and in `lod` where sequences begin.
+
+    Made of an array of float32, int64 or int32 (TypeError for others), or empty, to be filled.
+    """
+
+    def __init__(self, data: Any = None, name: str = "", lod: Sequence[Sequence[int]] = (), copy: bool = True):
+        self.name, self.lod = name, [list(level) for level in lod]
+        self.shape: list[int] = [] if data is None else list(np.shape(data))
+        self.dtype = PaddleDType.FLOAT32 if data is None else element_type(data)
+        self.data = PaddleBuf() if data is None else PaddleBuf(data)
+
+    def as_ndarray(self) -> Any:
+        """The tensor as an array."""
+        return self.data.array(self.dtype).reshape(self.shape)
+
+    def as_lod_tensor(self) -> LoDTensor:
+        """The tensor as runs of programs are fed it."""
+        made = LoDTensor(self.as_ndarray())
+        if self.lod:
+            made.set_lod(self.lod)
+        return made
+
+
+class ZeroCopyTensor:
+    """A place for what a predictor is fed, or for what it gives."""
+
+    def __init__(self) -> None:
+        self.held = LoDTensor()
+
+    def copy_from_cpu(self, data: Any) -> None:
+        """Takes an array of float32, int64 or int32. Raises TypeError for others."""
+        element_type(data)
+        lod = self.held.lod()
+        self.held = LoDTensor(np.array(data))
+        if lod:
+            self.held.set_lod(lod)
+
+    def copy_to_cpu(self) -> Any:
+        """The array."""
+        return np.array(self.held)
+
+    def reshape(self, shape: Sequence[int]) -> None:
+        """Does nothing: arrays that are copied in have their own dims."""
+
+    def shape(self) -> list[int]:
+        """The dims."""
+        return list(self.held.shape())
+
+    def type(self) -> PaddleDType:
+        """The element type."""
+        return element_type(np.array(self.held))
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        """Says where sequences begin."""
+        self.held.set_lod(lod)
+
+    def lod(self) -> list[list[int]]:
+        """The offsets at which sequences begin, for each LoD level; an empty list for plain tensors."""
+        return self.held.lod()
+
+
+# What Fluid's inference engine is told of a model: where it lies, and how to run it.
+
+
+class NativeConfig:
+    """A model's folder, or its program and parameters as files; `use_gpu` is told to compute on the CPU."""
+
+    def __init__(self) -> None:
+        self.model_dir = self.prog_file = self.param_file = ""
+        self.use_gpu, self.device, self.fraction_of_gpu_memory = False, 0, -1.0
+        self.specify_input_name = False
+        self._threads = 1
+
+    def set_cpu_math_library_num_threads(self, threads: int) -> None:
+        """Sets the number of threads, which numpy's library takes from the environment instead."""
+        self._threads = threads
+
+    def cpu_math_library_num_threads(self) -> int:
+        """The number of threads that was set."""
+        return self._threads
+
+    def files(self) -> tuple[str, str | None, str | None]:
+        """The folder, and the files in it of the program and of all parameters, None where Fluid's names are meant."""
+        if self.use_gpu:
+            CUDAPlace(self.device)
+        return located(self.model_dir, self.prog_file, self.param_file)
+
+
+def located(folder: str, program: str, parameters: str) -> tuple[str, str | None, str | None]:
+    """A model's folder and files; those of a program elsewhere are taken with its folder. ValueError for neither."""
+    if folder:
+        return folder, None, None
+    if not program or not parameters:
+        raise ValueError("a configuration needs the folder of a model, or the files of its program and its parameters")
+    home = os.path.dirname(program)
+    return home or ".", os.path.basename(program), os.path.relpath(parameters, home or ".")
+
+
+_REFUSED = {
+    "enable_tensorrt_engine": "numpy computes the ops",
+    "enable_lite_engine": "numpy computes the ops",
+    "enable_quantizer": "ops are computed in the element types of the program",
+    "set_model_buffer": "write both files and name them",
+    "set_trt_dynamic_shape_info": "numpy computes the ops",
+}
+_WITHOUT_EFFECT = {
+    "enable_mkldnn": "numpy computes the ops",
+    "set_mkldnn_op": "numpy computes the ops",
+    "set_mkldnn_cache_capacity": "numpy computes the ops",
+    "enable_memory_optim": "values are let go when nothing reads them any more",
+    "enable_profile": "use fluid.profiler",
+    "set_optim_cache_dir": "nothing is cached",
+    "switch_ir_debug": "there are no passes",
+    "delete_pass": "there are no passes",
+}
+
+
+class Precision(Enum):
+    """The element types that engines compute in."""
+
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
+    Float32, Int8, Half = 0, 1, 2
+
+
+class AnalysisConfig:
+    """A model's folder, its program and parameters as files, or another configuration; and how to run it.
+
+    What steers passes and libraries of Fluid changes no result here and is told on stderr; other engines are refused.
+    """
+
+    Precision = Precision
+
+    def __init__(self, model: str | AnalysisConfig = "", params: str = ""):
+        self._dir = self._program = self._params = ""
+        self._device: int | None = None
+        self._set: dict[str, Any] = {"ir_optim": True, "feed_fetch": True, "input_names": False, "threads": 1}
+        self._quiet = False
+        if isinstance(model, AnalysisConfig):
+            vars(self).update({**vars(model), "_set": dict(model._set)})
+        else:
+            self.set_model(model, params)
+
+    def set_model(self, model: str, params: str = "") -> None:
+        """Sets the folder, or the files of the program and of the parameters."""
+        self._dir, self._program, self._params = ("", model, params) if params else (model, "", "")
+
+    def set_prog_file(self, path: str) -> None:
+        """Sets the file of the program."""
+        self._dir, self._program = "", path
+
+    def set_params_file(self, path: str) -> None:
+        """Sets the file of the parameters."""
+        self._dir, self._params = "", path
+
+    def model_dir(self) -> str:
+        """The folder."""
+        return self._dir
+
+    def prog_file(self) -> str:
+        """The file of the program."""
+        return self._program
+
+    def params_file(self) -> str:
+        """The file of the parameters."""
+        return self._params
+
+    def model_from_memory(self) -> bool:
+        """False."""
+        return False
+
+    def enable_use_gpu(self, memory_pool_init_size_mb: int, device_id: int = 0) -> None:
+        """Asks for a GPU, for which the CPU computes; that is told."""
+        self._device = device_id
+        CUDAPlace(device_id)
+
+    def disable_gpu(self) -> None:
+        """Asks for the CPU."""
+        self._device = None
+
+    def use_gpu(self) -> bool:
+        """Whether a GPU was asked for."""
+        return self._device is not None
+
+    def gpu_device_id(self) -> int:
+        """The number of the GPU that was asked for."""
+        return self._device or 0
+
+    def switch_ir_optim(self, x: bool = True) -> None:
+        """Whether Fluid may rewrite the program; here it is run as it is."""
+        self._set["ir_optim"] = x
+
+    def ir_optim(self) -> bool:
+        """What was said of rewriting."""
+        return self._set["ir_optim"]
+
+    def switch_use_feed_fetch_ops(self, x: bool = True) -> None:
+        """Whether `run` is meant (True), or `zero_copy_run` (False); both can be called anyway."""
+        self._set["feed_fetch"] = x
+
+    def use_feed_fetch_ops_enabled(self) -> bool:
+        """What was said of `run` and `zero_copy_run`."""
+        return self._set["feed_fetch"]
+
+    def switch_specify_input_names(self, x: bool = True) -> None:
+        """Whether `run` goes by the names of its inputs, not by their order."""
+        self._set["input_names"] = x
+
+    def specify_input_name(self) -> bool:
+        """Whether `run` goes by the names of its inputs."""
+        return self._set["input_names"]
+
+    def set_cpu_math_library_num_threads(self, threads: int) -> None:
+        """Sets the number of threads, which numpy's library takes from the environment instead."""
+        self._set["threads"] = threads
+
+    def cpu_math_library_num_threads(self) -> int:
+        """The number of threads that was set."""
+        return self._set["threads"]
+
+    def disable_glog_info(self) -> None:
+        """Asks for no messages; there are none."""
+        self._quiet = True
+
+    def glog_info_disabled(self) -> bool:
+        """Whether no messages were asked for."""
+        return self._quiet
+
+    def tensorrt_engine_enabled(self) -> bool:
+        """False."""
+        return False
+
+    def mkldnn_enabled(self) -> bool:
+        """False."""
+        return False
+
+    def files(self) -> tuple[str, str | None, str | None]:
+        """The folder, and the files in it of the program and of all parameters, None where Fluid's names are meant."""
+        return located(self._dir, self._program, self._params)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _REFUSED and name not in _WITHOUT_EFFECT:
+            raise AttributeError(f"AnalysisConfig has no {name!r}", name=name, obj=self)
+
+        def fail(*_: Any, **__: Any) -> NoReturn:
+            raise refused(f"AnalysisConfig.{name}", _REFUSED[name])
+
+        def tell(*args: Any, **__: Any) -> None:
+            warn_unused(f"AnalysisConfig.{name}", args, _WITHOUT_EFFECT[name])
+
+        return fail if name in _REFUSED else tell
+
+
+class PaddlePredictor:
+    """A model that `io.save_inference_model` wrote, with variables of its own.
+
+    Raises ValueError or OSError where there is none.
+    """
+
+    def __init__(self, config: AnalysisConfig | NativeConfig):
+        self.config = config
+        self._executor, self._scope = Executor(CPUPlace()), Scope()
+        folder, program, parameters = config.files()
+        with scope_guard(self._scope):
+            self._program, self._inputs, self._targets = load_inference_model(
+                folder, self._executor, program, parameters
+            )
+        self._fed = {name: ZeroCopyTensor() for name in self._inputs}
+        self._given = {var.name: ZeroCopyTensor() for var in self._targets}
+
+    def get_input_names(self) -> list[str]:
+        """The names of what is fed, in order."""
+        return list(self._inputs)
+
+    def get_output_names(self) -> list[str]:
+        """The names of what is given, in order."""
+        return list(self._given)
+
+    def get_input_tensor_shape(self) -> dict[str, list[int]]:
+        """The dims of what is fed, -1 for those that a run says."""
+        block = self._program.global_block()
+        return {name: list(block.var(name).shape) for name in self._inputs}
+
+    def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
+        """What the model makes of tensors, in the order of its inputs, or by their names if the configuration says so.
+
+        Raises ValueError for another number of tensors, or other names.
+        """
+        if len(inputs) != len(self._inputs):
+            raise ValueError(
+                f"the model takes {len(self._inputs)} tensors, not {len(inputs)}: {', '.join(self._inputs)}"
+            )
+        config = self.config
+        by_name = config.specify_input_name() if isinstance(config, AnalysisConfig) else config.specify_input_name
+        names = [tensor.name for tensor in inputs] if by_name else self._inputs
+        for name in names:
+            self._require(name, self._fed)
+        feed = {name: tensor.as_lod_tensor() for name, tensor in zip(names, inputs, strict=True)}
+        made = zip(self._targets, self._values(feed), strict=True)
+        return [PaddleTensor(np.array(value), var.name, value.lod()) for var, value in made]
+
+    def get_input_tensor(self, name: str) -> ZeroCopyTensor:
+        """The place for an input of `zero_copy_run`. Raises ValueError for another name."""
+        return self._require(name, self._fed)
+
+    def get_output_tensor(self, name: str) -> ZeroCopyTensor:
+        """The place for an output of `zero_copy_run`. Raises ValueError for another name."""
+        return self._require(name, self._given)
+
+    def zero_copy_run(self) -> None:
+        """Computes what stands in the outputs' places of what stands in those of the inputs."""
+        made = self._values({name: tensor.held for name, tensor in self._fed.items()})
+        for var, value in zip(self._targets, made, strict=True):
+            self._given[var.name].held = value
+
+    def clone(self) -> PaddlePredictor:
+        """Another predictor of the model."""
+        return type(self)(self.config)
+
+    def program(self) -> Any:
+        """The program."""
+        return self._program
+
+    def get_serialized_program(self) -> bytes:
+        """The program, as its file has it."""
+        return self._program.desc.serialize_to_string()
+
+    def _values(self, feed: Mapping[str, Any]) -> list[Any]:
+        return self._executor.run(self._program, feed, self._targets, scope=self._scope, return_numpy=False)
+
+    @staticmethod
+    def _require(name: str, known: Mapping[str, ZeroCopyTensor]) -> ZeroCopyTensor:
+        if name not in known:
+            raise ValueError(f"the model has no tensor {name!r}; it has {', '.join(known)}")
+        return known[name]
+
+
+class AnalysisPredictor(PaddlePredictor):
+    """The predictor of an AnalysisConfig."""
+
+
+class NativePaddlePredictor(PaddlePredictor):
+    """The predictor of a NativeConfig."""
+
+
+def create_paddle_predictor(config: AnalysisConfig | NativeConfig) -> PaddlePredictor:
+    """The predictor of the model that a configuration names. Raises ValueError or OSError without one."""
+    return AnalysisPredictor(config) if isinstance(config, AnalysisConfig) else NativePaddlePredictor(config)

@@ -1,1 +1,0 @@
-"""The parts of Fleet in the first 2.x versions."""

@@ -1,1 +1,0 @@
-"""Fluid's messages, as protobuf has them."""

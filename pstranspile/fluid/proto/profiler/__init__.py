@@ -1,1 +1,0 @@
-"""The folder of `profiler_pb2`, where Fluid has it."""

@@ -1,0 +1,51 @@
+"""What is said of a script that is interrupted: where, and what it was waiting for."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from signal import SIGINT
+
+from pstranspile.fluid.running.tracebacks import line_of_script
+
+STATUS = 128 + SIGINT
+"""The exit status of an interrupted script, as shells report it."""
+
+_told_at_exit: list[bool] = []
+
+
+@contextmanager
+def naming_wait(what: Callable[[], str]) -> Generator[None]:
+    """Has an interrupt of the block say what is waited for there.
+
+    What the script catches is KeyboardInterrupt, as ever; the sentence is its text.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*(stop.args or filter(None, (what(),)))) from None
+
+
+def interrupted(stop: KeyboardInterrupt) -> str:
+    """The sentence for a script that an interrupt has ended: its line, and what it was waiting for there."""
+    place = line_of_script(stop)
+    return ": ".join(filter(None, (f"interrupted at {place}" if place else "interrupted", str(stop))))
+
+
+def end_as_interrupted() -> None:
+    """Has this process, which is ending, end with the status of an interrupt once all else is done."""
+    _told_at_exit.append(True)
+
+
+def _end() -> None:
+    if _told_at_exit:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a script may have closed it, or nobody reads it
+                stream.flush()
+        os._exit(STATUS)
+
+
+atexit.register(_end)  # run last of all that scripts, and what they import later, have done at the end

@@ -1,0 +1,239 @@
+"""Messages that describe samples and trainings.
+
+Fluid has them in `data_feed_desc`, `device_worker`, `trainer_desc` and `trainer_factory`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pstranspile.fluid import proto
+from pstranspile.fluid.missing import names_of_fluid
+
+
+class DataFeedDesc:
+    """What samples look like. Raises OSError for a file that can't be read, ParseError for one with other text."""
+
+    def __init__(self, proto_file: str):
+        from google.protobuf import text_format
+
+        self.proto_desc: Any = proto.DataFeedDesc(pipe_command="cat")
+        text_format.Parse(Path(proto_file).read_text(encoding="utf-8"), self.proto_desc)
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Sets how many samples a batch has."""
+        self.proto_desc.batch_size = batch_size
+
+    def _slots(self, names: Sequence[str]) -> list[Any]:
+        """The slots of these names. Raises ValueError where samples have none, KeyError for other names."""
+        if self.proto_desc.name != "MultiSlotDataFeed":
+            raise ValueError(f"only a MultiSlotDataFeed has slots, {self.proto_desc.name!r} has none")
+        slots = {slot.name: slot for slot in self.proto_desc.multi_slot_desc.slots}
+        return [slots[name] for name in names]
+
+    def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
+        """Has slots give as many values in every sample. Raises ValueError and KeyError for what has no such slots."""
+        for slot in self._slots(dense_slots_name):
+            slot.is_dense = True
+
+    def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
+        """Has slots be used. Raises ValueError and KeyError for what has no such slots."""
+        for slot in self._slots(use_slots_name):
+            slot.is_used = True
+
+    def desc(self) -> str:
+        """The description as protobuf's text."""
+        from google.protobuf import text_format
+
+        return text_format.MessageToString(self.proto_desc)
+
+
+class DeviceWorker:
+    """The base of workers: keeps the program and what is set for it."""
+
+    def __init__(self) -> None:
+        self._program: Any = None
+        self._infer: bool | None = None
+        self._fleet_desc: Any = None
+
+    def _set_infer(self, infer: bool = False) -> None:
+        self._infer = infer
+
+    def _set_fleet_desc(self, fleet_desc: Any) -> None:
+        self._fleet_desc = fleet_desc
+
+    def _set_program(self, program: Any) -> None:
+        self._program = program
+
+    def _gen_worker_desc(self, trainer_desc: Any) -> None:
+        """Raises NotImplementedError, as in Fluid: each class of workers completes the message itself."""
+        raise NotImplementedError(f"{type(self).__name__} must define _gen_worker_desc(trainer_desc), as Hogwild does")
+
+
+class Hogwild(DeviceWorker):
+    """Every thread runs the program, and they share the parameters."""
+
+    def _gen_worker_desc(self, trainer_desc: Any) -> None:
+        """Names the worker, and the ops that it leaves out."""
+        trainer_desc.device_worker_name = "HogwildWorker"
+        if self._infer:
+            trainer_desc.hogwild_param.skip_ops.append("feed")
+
+
+class DeviceWorkerFactory:
+    """Makes workers."""
+
+    def _create_device_worker(self, worker_type: str) -> Any:
+        """The worker of a class. Raises NotHere for those of pslib and of pipelines, AttributeError for no class."""
+        return getattr(sys.modules[__name__], worker_type.capitalize())()
+
+
+class TrainerDesc:
+    """What scripts set of a training, as a message `TrainerDesc`; `str` gives it as text."""
+
+    def __init__(self) -> None:
+        self.proto_desc = proto.TrainerDesc(thread_num=os.cpu_count() or 1)
+        self._fleet_desc: Any = None
+        self._device_worker: Any = None
+        self._program: Any = None
+        self._infer = False
+
+    def _set_fetch_var_and_info(self, fetch_vars: Sequence[Any], fetch_info: Sequence[str], print_period: int) -> None:
+        """Has variables printed every so many steps, each under its text."""
+        config = self.proto_desc.fetch_config
+        config.fetch_var_names.extend(var.name for var in fetch_vars)
+        config.fetch_var_str_format.extend(list(fetch_info)[: len(fetch_vars)])
+        config.print_period = print_period
+
+    def _set_thread(self, thread_num: int) -> None:
+        self.proto_desc.thread_num = thread_num
+
+    def _set_device_worker(self, device_worker: Any) -> None:
+        self._device_worker = device_worker
+
+    def _set_infer(self, infer: bool) -> None:
+        self._infer = infer
+
+    def _set_fleet_desc(self, fleet_desc: Any) -> None:
+        self._fleet_desc = fleet_desc
+
+    def _set_program(self, program: Any) -> None:
+        self._program = program
+
+    def _gen_trainer_desc(self) -> None:
+        """Completes the message: the trainer's class, and what its worker says of the program."""
+        if type(self) is TrainerDesc:
+            return
+        self.proto_desc.class_name = type(self).__name__
+        if self._program is None:
+            raise RuntimeError("None Program")
+        self._device_worker._set_infer(self._infer)
+        self._device_worker._set_program(self._program)
+        self._device_worker._gen_worker_desc(self.proto_desc)
+
+    def _set_adjust_ins_weight(self, config_dict: Mapping[str, Any]) -> None:
+        """Sets the weights of samples by name."""
+        config = self.proto_desc.adjust_ins_weight_config
+        for field in config.DESCRIPTOR.fields:
+            setattr(config, field.name, config_dict.get(field.name, field.default_value))
+
+    def _set_copy_table_config(self, config_dict: Mapping[str, Any]) -> None:
+        """Sets which tables or variables are copied to which. Raises ValueError where these are not as many."""
+        config = self.proto_desc.copy_table_config
+        config.need_copy = config_dict.get("need_copy", False)
+        config.batch_num = config_dict.get("batch_num", 100)
+        for kind in ("sparse_tables", "dense_tables", "var_list"):
+            ends = {end: _listed(config_dict.get(f"{end}_{kind}", [])) for end in ("src", "dest")}
+            if len(ends["src"]) != len(ends["dest"]):
+                counts = f"{len(ends['src'])} vs {len(ends['dest'])}"
+                raise ValueError(f"len(src_{kind}) != len(dest_{kind}), {counts}")
+            for end, items in ends.items():
+                getattr(config, f"{end}_{kind}").extend(items)
+        for key, values in config_dict.get("dependency_map", {}).items():
+            if len(_listed(values)) != 1:
+                raise ValueError(f"dependency len {len(values)} != 1")
+            config.table_denpendency_map.add(key=key, values=_listed(values))
+        config.dense_pull_after_copy = config_dict.get("dense_pull_after_copy", True)
+        config.enable_dependency = config_dict.get("enable_dependency", False)
+        config.sparse_copy_by_feasign = config_dict.get("sparse_copy_by_feasign", True)
+
+    def _desc(self) -> bytes:
+        """The message as bytes."""
+        return self.proto_desc.SerializeToString()
+
+    def __str__(self) -> str:
+        from google.protobuf import text_format
+
+        return text_format.MessageToString(self.proto_desc)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
+
+
+def _setter(field: str) -> Callable[[TrainerDesc, Any], None]:
+    """A method that sets a field of the message, or adds to one of several values."""
+
+    def put(self: TrainerDesc, value: Any) -> None:
+        held = getattr(self.proto_desc, field)
+        if hasattr(held, "extend"):
+            held.extend(value)
+        else:
+            setattr(self.proto_desc, field, value)
+
+    return put
+
+
+for _field in (
+    *("debug", "use_cvm", "no_cvm", "scale_datanorm", "dump_slot", "mpi_rank", "mpi_size", "dump_fields"),
+    *("dump_fields_path", "dump_file_num", "dump_converter", "dump_param", "thread_barrier"),
+    *("check_nan_var_names", "loss_names"),
+):
+    setattr(TrainerDesc, f"_set_{_field}", _setter(_field))
+
+
+class MultiTrainer(TrainerDesc):
+    """A training by several threads of one process."""
+
+
+class DistMultiTrainer(TrainerDesc):
+    """A training by several threads of a machine of a cluster."""
+
+
+_OPTIONS = (
+    *("dump_slot", "mpi_rank", "mpi_size", "dump_fields", "dump_fields_path", "dump_file_num", "dump_converter"),
+    "dump_param",
+)
+_OPTIONS_OF_PSLIB = (
+    *("use_cvm", "no_cvm", "scale_datanorm", "adjust_ins_weight", "copy_table", "check_nan_var_names", "loss_names"),
+)
+
+
+class TrainerFactory:
+    """Makes descriptions of trainings."""
+
+    def _create_trainer(self, opt_info: Mapping[str, Any] | None = None) -> Any:
+        """The description that options ask for: by default a `MultiTrainer` whose threads are `Hogwild`.
+
+        Raises NotHere for a class of Fluid that is not here, AttributeError for one that there is not.
+        """
+        here = sys.modules[__name__]
+        options = opt_info or {"trainer": "MultiTrainer", "device_worker": "Hogwild"}
+        trainer, worker = getattr(here, options["trainer"])(), getattr(here, options["device_worker"])()
+        names = _OPTIONS
+        if "fleet_desc" in options:
+            for each in (worker, trainer):
+                each._set_fleet_desc(options["fleet_desc"])
+            names += _OPTIONS_OF_PSLIB
+        for name in names:
+            if options.get(name) is not None:
+                getattr(trainer, f"_set_{name}_config" if name == "copy_table" else f"_set_{name}")(options[name])
+        trainer._set_device_worker(worker)
+        return trainer
+
+
+__getattr__ = names_of_fluid(__name__, globals())

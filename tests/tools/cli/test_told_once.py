@@ -1,0 +1,46 @@
+"""A finding is told once: where it keeps a job from being compiled, as an error and not also as a warning."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pstranspile.tools.cli import main
+from tests.conftest import ROOT
+
+JOB = ["--pservers", "2", "--trainers", "2"]
+VERBS = {
+    "check": ["--steps", "1"],
+    "compile": [],
+    "launch": [],
+    "run": [],
+    "report": ["-o", "report.html"],
+    "explain": [],
+}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "golden" / "distributed_table.ir").read_text()
+    changed = text.replace("%row : f32[-1, 2]", "%row : i32[-1, 2]")
+    assert changed != text
+    Path("net.ir").write_text(changed)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_type_mismatch_that_keeps_the_job_from_being_compiled(verb: str, capsys: pytest.CaptureFixture[str]):
+    assert main([verb, "net.ir", *JOB, *VERBS[verb]]) == 1
+    told = re.findall(r"^(\S+): (?:warning|error)\[(\S+)\]: (.*)$", capsys.readouterr().err, re.M)
+    assert len(told) == len(set(told)) > 0
+    assert "type-mismatch" in {code for _, code, _ in told}
+
+
+def test_warnings_of_a_job_that_is_compiled_stay(capsys: pytest.CaptureFixture[str]):
+    text = (ROOT / "examples" / "regression.ir").read_text()
+    Path("net.ir").write_text(text.replace("%loss@GRAD : f32", "%loss@GRAD : f64"))
+    for arguments in (["plan", *JOB], ["compile", *JOB], ["run"]):
+        main([arguments[0], "net.ir", *arguments[1:]])
+        assert capsys.readouterr().err.count("warning[type-mismatch]") == 1
