@@ -160,3 +160,14 @@ def test_operators_are_listed_by_family():
     listed = pt.operators()
     assert "max.dim" in listed["tensors"]
     assert "embedding_bag" in listed["tables"]
+
+
+def test_without_torch_the_extra_is_named(monkeypatch):
+    from pstranspile.frontends.torch import capture
+
+    def absent(part):
+        raise ImportError(part)
+
+    monkeypatch.setattr(capture.importlib, "import_module", absent)
+    with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[torch\]'"):
+        capture.torch_library()
