@@ -10,6 +10,7 @@ from pstranspile.ir.attributes import (
     BlockRef,
     BlockRefs,
     Bools,
+    Double,
     Floats,
     Ints,
     Long,
@@ -59,11 +60,12 @@ def block_refs(blocks: int) -> st.SearchStrategy[int]:
 
 
 def attribute_values(blocks: int = 3) -> st.SearchStrategy[Any]:
-    """Values of all twelve kinds, empty lists among them."""
+    """Values of all thirteen kinds, empty lists among them."""
     return st.one_of(
         st.booleans(),
         int32,
         int64.map(Long),
+        st.floats().map(Double),
         float32s,
         texts,
         block_refs(blocks).map(BlockRef),

@@ -28,10 +28,10 @@ APART = ("compiler.verify", "compiler.link", "compiler.diff")
 TRANSPILER = tuple(f"compiler.{part}" for part in ("analysis", "plan", "modes", "emit", "pipeline", "compile"))
 """The modules that make the programs of a cluster."""
 
-PUBLIC = ("layers", "autodiff", "ray", "__main__")
+PUBLIC = ("layers", "autodiff", "ray", "torch", "__main__")
 """Modules of the package that are in no wing: public names of packages that are, and the command."""
 
-HEAVY = ("numpy", "networkx", "lark", "google.protobuf", "pygls", "lsprotocol")
+HEAVY = ("numpy", "torch", "networkx", "lark", "google.protobuf", "pygls", "lsprotocol")
 
 
 def wing(module: str) -> str:

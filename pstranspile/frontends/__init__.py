@@ -1,9 +1,10 @@
 """Programs from elsewhere in, and out again.
 
 `layers` and `autodiff` make programs in Python: layers, then gradients and updates. The other modules read and write
-formats: ProgramDesc protobuf with its metadata (`program_desc`, `meta`), ONNX (`onnx`), MLIR (`mlir`) and drawings.
+formats: ProgramDesc protobuf with its metadata (`program_desc`, `meta`), ONNX (`onnx`), MLIR (`mlir`) and drawings; and
+the graphs that PyTorch exports of a model (`torch`).
 
-Other wings use `loading` (load, loads, export), `python_file`, `layers` and `autodiff`, `program_desc`, `meta` and `protobuf_schema`,
-`onnx.importing`, `onnx.writing`, `mlir` and `drawing`. Its own are `autodiff.averages` and `autodiff.schedules`. Read
-`loading.py` first.
+Other wings use `loading` (load, loads, export), `layers` and `autodiff`, `program_desc`, `meta` and `protobuf_schema`,
+`onnx.importing`, `onnx.writing`, `mlir`, `drawing`, `python_file` and `torch`. Its own are `autodiff.averages` and
+`autodiff.schedules`. Read `loading.py` first.
 """

@@ -16,6 +16,7 @@ from pstranspile.ir.attributes import (
     BlockRef,
     BlockRefs,
     Bools,
+    Double,
     Floats,
     Ints,
     Long,
@@ -169,6 +170,8 @@ def _attribute(value: AttrValue) -> str:
         return _list("true" if flag else "false" for flag in value)
     if isinstance(value, Strings):
         return _list(map(_string, value))
+    if isinstance(value, Double):
+        return _double(value)
     if isinstance(value, float):
         return _float(value)
     return f"{int(value)} : {'i64' if isinstance(value, Long) else 'i32'}"
@@ -177,8 +180,18 @@ def _attribute(value: AttrValue) -> str:
 def _float(value: float) -> str:
     if not math.isfinite(value):
         return f"0x{struct.unpack('>I', struct.pack('>f', value))[0]:08X} : f32"
-    mantissa, e, exponent = repr(float(value)).partition("e")
-    return f"{mantissa}{'' if '.' in mantissa else '.0'}{e}{exponent} : f32"
+    return f"{_decimal(value)} : f32"
+
+
+def _double(value: float) -> str:
+    if not math.isfinite(value):
+        return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X} : f64"
+    return f"{_decimal(value)} : f64"
+
+
+def _decimal(value: float) -> str:
+    mantissa, e, exponent = float.__repr__(value).partition("e")
+    return f"{mantissa}{'' if '.' in mantissa else '.0'}{e}{exponent}"
 
 
 def _string(text: str) -> str:

@@ -137,7 +137,7 @@ _WIRE_NAMES = {
     _FIXED32: "4 bytes",
 }
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
-_SCALAR_WIRES = {"int32": _VARINT, "int64": _VARINT, "bool": _VARINT, "float": _FIXED32}
+_SCALAR_WIRES = {"int32": _VARINT, "int64": _VARINT, "bool": _VARINT, "float": _FIXED32, "double": _FIXED64}
 _NAMES = {message: {f.number: name for name, f in fields.items()} for message, fields in MESSAGES.items()}
 _MAX_GROUP_DEPTH = 64
 
@@ -451,10 +451,11 @@ VALUE_FIELDS: dict[AttrKind, str] = {
     AttrKind.LONG: "l",
     AttrKind.BLOCKS: "blocks_idx",
     AttrKind.LONGS: "longs",
+    AttrKind.FLOAT64: "float64",
 }
 """The field of an attribute message that holds the value of each kind."""
 
-SCALARS = frozenset({AttrKind.INT, AttrKind.FLOAT, AttrKind.STRING, AttrKind.BOOLEAN, AttrKind.BLOCK, AttrKind.LONG})
+SCALARS = frozenset(AttrKind[name] for name in ("INT", "FLOAT", "STRING", "BOOLEAN", "BLOCK", "LONG", "FLOAT64"))
 """The kinds whose value is one value rather than a list."""
 
 _KINDS = {kind.value: kind for kind in AttrKind}

@@ -85,12 +85,13 @@ MESSAGES: dict[str, dict[str, Field]] = {
         "l": Field(13, "int64"),
         "blocks_idx": Field(14, "int32", True),
         "longs": Field(15, "int64", True),
+        "float64": Field(19, "double"),
     },
 }
 """Every message of the format with its fields; LoDTensorArrayDesc is encoded as LoDTensorDesc is."""
 
 _PACKAGE = "pstranspile.frontends"
-_SCALARS = ("bytes", "string", "int32", "int64", "uint64", "bool", "float")
+_SCALARS = ("bytes", "string", "int32", "int64", "uint64", "bool", "float", "double")
 
 
 @cache

@@ -6,10 +6,11 @@
 | LONG    | Long (64 bit)      | LONGS    | Longs       |
 | FLOAT   | float (a float32)  | FLOATS   | Floats      |
 | BOOLEAN | bool               | BOOLEANS | Bools       |
+| FLOAT64 | Double (a float64) |          |             |
 | STRING  | str                | STRINGS  | Strings     |
 | BLOCK   | BlockRef           | BLOCKS   | BlockRefs   |
 
-The kinds are those of Fluid's `framework.proto` (AttrType).
+The kinds are those of Fluid's `framework.proto` (AttrType); FLOAT64 is of Paddle 2.x.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from typing import Any, TypeAlias
 
 class Long(int):
     """A 64-bit integer attribute (kind LONG); a plain int is kind INT."""
+
+    __slots__ = ()
+
+
+class Double(float):
+    """A float64 attribute (kind FLOAT64), which stands wherever a FLOAT may; a plain float is kind FLOAT."""
 
     __slots__ = ()
 
@@ -68,7 +75,9 @@ class BlockRefs(tuple[int, ...]):
     __slots__ = ()
 
 
-AttrValue: TypeAlias = bool | int | float | str | Long | BlockRef | Ints | Longs | Floats | Bools | Strings | BlockRefs
+AttrValue: TypeAlias = (
+    bool | int | float | str | Long | Double | BlockRef | Ints | Longs | Floats | Bools | Strings | BlockRefs
+)
 
 
 class AttrKind(Enum):
@@ -88,6 +97,7 @@ class AttrKind(Enum):
     LONG = 9
     BLOCKS = 10
     LONGS = 11
+    FLOAT64 = 15
 
 
 PYTHON_TYPES: dict[AttrKind, type[Any]] = {
@@ -103,6 +113,7 @@ PYTHON_TYPES: dict[AttrKind, type[Any]] = {
     AttrKind.LONG: Long,
     AttrKind.BLOCKS: BlockRefs,
     AttrKind.LONGS: Longs,
+    AttrKind.FLOAT64: Double,
 }
 """The Python type that stands for each kind."""
 
@@ -124,6 +135,11 @@ def float32(value: float) -> float:
         return _F32.unpack(_F32.pack(value))[0]
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def narrowed(value: float) -> float:
+    """A FLOAT attribute of this value; a `Double` stays as it is."""
+    return value if isinstance(value, Double) else float32(value)
 
 
 def same_attr(a: AttrValue, b: AttrValue) -> bool:

@@ -84,8 +84,8 @@ _JSON = FileKind("JSON")
 
 SCRIPT = FileKind(
     "a Python script",
-    "dump its programs where it runs (docs/guides/from_fluid.md), and import these, run it with `pstranspile fluid`, or "
-    "name a function of it that gives a program: FILE.py:NAME",
+    "dump its programs where it runs (docs/guides/from_fluid.md), and import these, run it with `pstranspile fluid`, "
+    "or name a function of it that gives a program: FILE.py:NAME",
 )
 """Text that Python runs."""
 

@@ -31,7 +31,7 @@ Names: TypeAlias = str | Iterable[str]
 """One variable, or several in order."""
 
 _ELEMENTS: dict[type[Any], AttrKind] = {bool: AttrKind.BOOLEANS, int: AttrKind.INTS, float: AttrKind.FLOATS}
-_FLOAT_KINDS = (AttrKind.FLOAT, AttrKind.FLOATS)
+_FLOAT_KINDS = (AttrKind.FLOAT, AttrKind.FLOATS, AttrKind.FLOAT64)
 _PLAIN = (bool, int, float, str, list, tuple)
 
 
@@ -68,7 +68,7 @@ def _of_kind(value: Any, kind: AttrKind) -> AttrValue:
     for part in parts:
         if not _suits(part, kind):
             raise TypeError(f"{part!r} is no value of kind {kind.name}")
-    if kind in _FLOAT_KINDS:
+    if kind in (AttrKind.FLOAT, AttrKind.FLOATS):
         parts = [float32(float(part)) for part in parts]
     return PYTHON_TYPES[kind](parts) if is_list else PYTHON_TYPES[kind](parts[0])
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.ir.attributes import AttrValue, float32
+from pstranspile.ir.attributes import AttrValue, narrowed
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops import all_schemas, schema_of
@@ -189,4 +189,4 @@ def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
 
 def scaled(output: str, of: str, factor: float, **more: AttrValue) -> Op:
     """`of` = factor * `output`, as the gradient of a linear op."""
-    return bare_op("scale", {"X": (output,)}, {"Out": (of,)}, {"scale": float32(factor), **more})
+    return bare_op("scale", {"X": (output,)}, {"Out": (of,)}, {"scale": narrowed(factor), **more})

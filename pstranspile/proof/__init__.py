@@ -4,8 +4,8 @@ A check trains one machine and a cluster from the same start on the same data (`
 machine from the source program (`replay`, `replays`), compares (`compare`), and looks for the op that is the cause
 (`causes`). `uses` and `values` say what data suit a program.
 
-Other wings use `check`, `Report`, `make_feeds` of this module, `report` (report_text), `training` and `workload`. Read
-`check.py` first.
+Other wings use `check`, `Report`, `make_feeds` of this module, `report` (report_text), `training`, `workload` and
+`pytorch`. Read `check.py` first.
 """
 
 from pstranspile.proof.check import check as check

@@ -28,6 +28,7 @@ from pstranspile.ir.text.literals import (
     ROLE_WORDS,
     STORAGE_CLASSES,
     WRITTEN_FIELDS,
+    double,
     integer,
     read_name,
     read_script,
@@ -74,6 +75,10 @@ def number_or(token: Token | None, kind: str, default: int, *bounds: int) -> int
 
 KIND = {"INT": AttrKind.INT, "FLOAT": AttrKind.FLOAT, "STRING": AttrKind.STRING, "LABEL": AttrKind.BLOCK}
 WORD = {"true": AttrKind.BOOLEAN, "false": AttrKind.BOOLEAN, "inf": AttrKind.FLOAT, "nan": AttrKind.FLOAT}
+WIDER = {
+    AttrKind.INT: (AttrKind.LONG, AttrKind.FLOAT, AttrKind.FLOAT64),
+    AttrKind.FLOAT: (AttrKind.FLOAT64,),
+}
 ANY_INTEGER = {
     AttrKind.INT: (INT_MIN, INT_MAX),
     AttrKind.LONG: (LONG_MIN, LONG_MAX),
@@ -90,6 +95,8 @@ def scalar(token: Token, kind: AttrKind) -> Any:
         return number(token, *ANY_INTEGER[kind])
     if kind is AttrKind.STRING:
         return unquote(token)
+    if kind is AttrKind.FLOAT64:
+        return double(token)
     return real(token) if kind is AttrKind.FLOAT else token == "true"
 
 
@@ -102,7 +109,7 @@ def value(literal: Token | Tree, kind: AttrKind | None, *, forced: bool) -> Any:
     is_list = literal is not parts[0] if parts else True
     element = ELEMENT_KIND.get(kind) if is_list and kind is not None else kind
     fits = kind is not None and is_list == (kind in ELEMENT_KIND)
-    wider = implied is AttrKind.INT and element in (AttrKind.LONG, AttrKind.FLOAT)
+    wider = element in WIDER.get(implied, ())
     if not fits or not (implied is None or implied is element or wider):
         hold(not forced and implied is not None)
         element = implied

@@ -30,6 +30,9 @@ it, and the gradient of a memory that nobody needs after the last step counts as
 _CONVERTED = frozenset((AttrKind[a], AttrKind[b]) for a in ("INT", "LONG") for b in ("FLOAT", "BOOLEAN"))
 """(given kind, kind of the schema) where Fluid converts the value: whole numbers to others, and to true or false."""
 
+_ALIKE = frozenset({(AttrKind.FLOAT64, AttrKind.FLOAT)})
+"""(given kind, kind of the schema) where a value stands for one of the schema's kind."""
+
 ANY_OP: Mapping[str, AttrKind] = {name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}
 """Attributes that ops of every type may carry."""
 
@@ -105,7 +108,7 @@ def attributes_fit(attrs: Attrs, schema: OpSchema) -> bool:
     for name, value in attrs.items():
         spec = known.get(name)
         kind = spec.kind if spec is not None else ANY_OP.get(name)
-        if kind is not KINDS.get(type(value)):
+        if kind is not (given := KINDS.get(type(value))) and (given, kind) not in _ALIKE:
             return False
     return all(name in attrs or spec.default is not None or spec.optional for name, spec in known.items())
 
@@ -127,7 +130,7 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
             message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
             focus = findings.attribute_focus(op, name)
             findings.op("extra-attribute", message, place, focus=focus, severity=Severity.WARNING)
-        elif kind is not None and kind is not given:
+        elif kind is not None and kind is not given and (given, kind) not in _ALIKE:
             is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
             message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
             converted = (given, kind) in _CONVERTED

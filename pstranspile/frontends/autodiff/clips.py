@@ -35,11 +35,15 @@ class ClipByNorm(NamedTuple):
 
 
 class ClipByGlobalNorm(NamedTuple):
-    """Scales all gradients by one factor, so that the norm over all of them is at most `max_norm`."""
+    """Scales all gradients by one factor, so that the norm over all of them is at most `max_norm`.
+
+    `epsilon`: as in PyTorch, it is added to the norm, and gradients of a norm just below `max_norm` become smaller.
+    """
 
     max_norm: float
     need_clip: NeedClip | None = None
     group: str = "default_group"
+    epsilon: float = 0.0
 
 
 Clip: TypeAlias = ClipByValue | ClipByNorm | ClipByGlobalNorm
@@ -108,8 +112,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
     last = pairs[-1]
     with draft.roles(OpRole.OPTIMIZE, last.param, last.grad or ""):
         norm = basic.sqrt(basic.sums(parts))
-        most = basic.fill_constant(draft, (1,), DType.FP32, clip.max_norm)
-        factor = basic.elementwise_div(most, basic.elementwise_max(most, norm))
+        factor = _factor(draft, norm, clip)
     clipped: list[ParamGrad] = []
     for param, grad in with_gradients:
         if _wanted(clip, param):
@@ -117,6 +120,16 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
                 grad = basic.elementwise_mul(Value(draft, grad), factor).name
         clipped.append(ParamGrad(param, grad))
     return tuple(clipped)
+
+
+def _factor(draft: Draft, norm: Value, clip: ClipByGlobalNorm) -> Value:
+    """What gradients of this norm are multiplied by."""
+    kind = norm.dtype if clip.epsilon else DType.FP32
+    most = basic.fill_constant(draft, (1,), kind, clip.max_norm)
+    if not clip.epsilon:
+        return basic.elementwise_div(most, basic.elementwise_max(most, norm))
+    one = basic.fill_constant(draft, (1,), kind, 1.0)
+    return basic.elementwise_min(basic.elementwise_div(most, norm + clip.epsilon), one)
 
 
 def _name_clipped(draft: Draft, before: Sequence[ParamGrad], after: Sequence[ParamGrad]) -> None:

@@ -239,6 +239,8 @@ class Adam(Optimizer):
     """Adam; `beta1` and `beta2` may be variables. `lazy_mode` updates only the rows a sparse gradient has.
 
     `later`: as in Paddle 2.x, epsilon is added to the corrected root, which makes it smaller in early steps.
+    `decoupled_decay`: the parameter is multiplied by 1 - rate * decoupled_decay first (AdamW, arXiv 1711.05101).
+    `powers_after`: as in PyTorch, sparse rows are updated with the powers of beta that dense gradients are.
     """
 
     beta1: float | Value = 0.9
@@ -246,6 +248,8 @@ class Adam(Optimizer):
     epsilon: float = 1e-08
     lazy_mode: bool = False
     later: bool = False
+    decoupled_decay: float = 0.0
+    powers_after: bool = False
 
     def update(self, param: str) -> Update:
         """One `adam` op, two moments and two powers of beta."""
@@ -254,6 +258,8 @@ class Adam(Optimizer):
             "lazy_mode": self.lazy_mode,
             "min_row_size_to_use_multithread": 1000,
             **({"scaled_epsilon": True} if self.later else {}),
+            **({"powers_after": True} if self.powers_after else {}),
+            **({"decoupled_decay": self.decoupled_decay} if self.decoupled_decay else {}),
         }
         inputs: dict[str, Value] = {}
         for key, slot, beta in (("beta1", "Beta1Tensor", self.beta1), ("beta2", "Beta2Tensor", self.beta2)):
@@ -266,11 +272,15 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class Adamax(Optimizer):
-    """Adam with the infinity norm in place of the second moment."""
+    """Adam with the infinity norm in place of the second moment.
+
+    `of_gradient`: as in PyTorch, epsilon is added to the size of the gradient, not to the norm before.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-08
+    of_gradient: bool = False
 
     def update(self, param: str) -> Update:
         """One `adamax` op, a moment, a norm and a power of beta, which a `scale` op advances after all updates."""
@@ -279,7 +289,8 @@ class Adamax(Optimizer):
             State("inf_norm", "InfNorm", "InfNormOut"),
             State("beta1_pow_acc", "Beta1Pow", "", self.beta1, scalar=True),
         )
-        attrs = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        attrs: dict[str, object] = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        attrs |= {"epsilon_of_gradient": True} if self.of_gradient else {}
         return Update("adamax", states, attrs, finish=("beta1_pow_acc", self.beta1))
 
 
@@ -323,12 +334,17 @@ class Adadelta(Optimizer):
 
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
-    """Steps divided by the root of a running average of squared gradients, less the mean if `centered`."""
+    """Steps divided by the root of a running average of squared gradients, less the mean if `centered`.
+
+    `of_root`: as in PyTorch, epsilon is added to the root, and the momentum has steps before they are multiplied by the
+    learning rate.
+    """
 
     rho: float = 0.95
     epsilon: float = 1e-06
     momentum: float = 0.0
     centered: bool = False
+    of_root: bool = False
 
     def update(self, param: str) -> Update:
         """One `rmsprop` op, a momentum, a mean square and a mean gradient."""
@@ -338,7 +354,7 @@ class RMSProp(Optimizer):
             State("mean_grad", "MeanGrad", "MeanGradOut"),
         )
         attrs = {"decay": self.rho, "epsilon": self.epsilon, "momentum": self.momentum, "centered": self.centered}
-        return Update("rmsprop", states, attrs)
+        return Update("rmsprop", states, {**attrs, "epsilon_of_root": True} if self.of_root else attrs)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pstranspile.ir.attributes import (
     Long,
     float32,
     kind_of,
+    narrowed,
 )
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
@@ -168,7 +169,7 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
             return value
         raise KeyError(f"{op_type} has no attribute {name}")
     if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
-        return float32(float(value))
+        return narrowed(value if isinstance(value, float) else float(value))
     if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
         return PYTHON_TYPES[spec.kind](float32(float(item)) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     python = PYTHON_TYPES[spec.kind]
@@ -194,7 +195,7 @@ def inferred(value: object) -> AttrValue:
     if isinstance(value, int):
         return int(value) if -(2**31) <= value < 2**31 else Long(value)
     if isinstance(value, float):
-        return float32(value)
+        return narrowed(value)
     if isinstance(value, Sequence):
         items: list[AttrValue] = [inferred(item) for item in value]  # pyright: ignore
         kind = kind_of(items[0]) if items else AttrKind.INT

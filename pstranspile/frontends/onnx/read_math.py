@@ -137,7 +137,12 @@ class _Term(NamedTuple):
 
 @onnx_reader("Einsum")
 def _einsum(node: Any, reading: Reading) -> None:
-    terms, wanted = _parsed(attribute(node, "equation"), list(node.input), reading)
+    einsum(attribute(node, "equation"), list(node.input), node.output[0], reading)
+
+
+def einsum(equation: str, values: list[str], out: str, reading: Reading) -> None:
+    """`out` is what an equation such as `bi,ij->bj` makes of values."""
+    terms, wanted = _parsed(equation, values, reading)
     while len(terms) > 1:
         first, second, *others = terms
         later = {*wanted, *(letter for term in others for letter in term.letters)}
@@ -146,8 +151,8 @@ def _einsum(node: Any, reading: Reading) -> None:
     (term,) = terms
     term = _summed(term, [letter for letter in term.letters if letter not in wanted], reading)
     if not wanted:
-        reading.scalars.add(node.output[0])
-    reading.alias(node.output[0], _ordered(term, wanted, reading).value)
+        reading.scalars.add(out)
+    reading.alias(out, _ordered(term, wanted, reading).value)
 
 
 def _parsed(equation: str, values: list[str], reading: Reading) -> tuple[list[_Term], str]:

@@ -212,7 +212,8 @@ def combined(node_type: str, left: Array, right: Array, sizes: Sizes) -> Array |
         return None
     first, second = np.broadcast_arrays(left, right)
     made = [
-        _number(node_type, int(x), int(y), sizes) for x, y in zip(first.reshape(-1), second.reshape(-1), strict=True)
+        number_made(node_type, int(x), int(y), sizes)
+        for x, y in zip(first.reshape(-1), second.reshape(-1), strict=True)
     ]
     return np.array(made, "int64").reshape(first.shape)
 
@@ -233,7 +234,8 @@ _NUMBERS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _number(node_type: str, left: int, right: int, sizes: Sizes) -> int:
+def number_made(node_type: str, left: int, right: int, sizes: Sizes) -> int:
+    """What a node such as `Mul` makes of two whole numbers or codes."""
     plain = not (is_code(left) or is_code(right))
     return _NUMBERS[node_type](left, right) if plain else sizes.combined(node_type, left, right)
 
@@ -310,10 +312,11 @@ class Reading:
             if has_codes(array):
                 self._measure(value, array)
             else:
-                self._keep(value, array)
+                self.keep_array(value, array)
         return value
 
-    def _keep(self, name: str, array: Array, *, trained: bool | None = None) -> None:
+    def keep_array(self, name: str, array: Array, *, trained: bool | None = None) -> None:
+        """Declares a variable that holds an array; a parameter if `trained` (None: if it is one of the weights)."""
         array = np.ascontiguousarray(array).reshape(array.shape or (1,))
         kind = _OF_NUMPY.get(array.dtype.name)
         if kind is None or (array.dtype.kind in "iu" and array.dtype.name not in ("int32", "int64")):
@@ -340,7 +343,7 @@ class Reading:
         array = self.constant(value, "a statistic")
         name = self._aliases.get(value, value)
         if self.draft.find(name) is None:
-            self._keep(name, array, trained=False)
+            self.keep_array(name, array, trained=False)
         return name
 
     def constant(self, value: str, what: str) -> Array:

@@ -177,6 +177,14 @@ def real(digits: str) -> float:
     return value
 
 
+def double(digits: str) -> float:
+    """The float64 `digits` stand for. Raises OverflowError when a finite number is beyond float64."""
+    value = NAN if digits == "nan" else float(digits)
+    if value in (float("inf"), float("-inf")) and digits not in ("inf", "-inf"):
+        raise OverflowError
+    return value
+
+
 def script_text(location: Location | None) -> str:
     """The suffix of an op at this location, with the blank before it; empty if no script is known."""
     script = location.script if location is not None else None
@@ -261,6 +269,7 @@ KIND_OF_ATTR: dict[str, AttrKind] = {
     "long": AttrKind.LONG,
     "blocks": AttrKind.BLOCKS,
     "longs": AttrKind.LONGS,
+    "double": AttrKind.FLOAT64,
 }
 """Attribute kinds by the word that stands after an attribute's name."""
 

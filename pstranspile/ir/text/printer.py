@@ -42,6 +42,8 @@ def _integer(value: int, low: int, high: int) -> str:
 def _scalar(value: Any, kind: AttrKind) -> str:
     if kind is AttrKind.FLOAT:
         return float_text(value)
+    if kind is AttrKind.FLOAT64:
+        return float.__repr__(value)
     if kind is AttrKind.BOOLEAN:
         return "true" if value else "false"
     if kind is AttrKind.STRING:
@@ -60,11 +62,15 @@ def literal(value: Any, kind: AttrKind) -> str:
     return f"[{', '.join([_scalar(part, element) for part in value])}]"
 
 
+_NAMED = (AttrKind.LONG, AttrKind.LONGS, AttrKind.FLOAT64)
+"""Kinds that no literal implies."""
+
+
 def _needs_kind(value: Any, kind: AttrKind, known: AttrKind | None, schema: SchemaView | None) -> bool:
     """Whether the kind must be written: it is not the schema's, and the literal implies another one or none."""
     if known is not None:
         return kind is not known
-    return schema is not None or kind in (AttrKind.LONG, AttrKind.LONGS) or (kind in ELEMENT_KIND and not value)
+    return schema is not None or kind in _NAMED or (kind in ELEMENT_KIND and not value)
 
 
 def attribute_list(op_type: str, attrs: Attrs, carries_role_vars: bool, language: Language) -> list[str]:

@@ -31,6 +31,7 @@ from pstranspile.ir.text.literals import (
     WRITTEN_FIELDS,
     Language,
     SchemaView,
+    double,
     integer,
     read_name,
     read_script,
@@ -238,6 +239,13 @@ def _natural_kind(element: Token) -> AttrKind | None:
     return _TOKEN_KINDS.get(element.lastgroup or "") or _LITERAL_WORDS.get(piece(element))
 
 
+_WIDER = {
+    AttrKind.INT: (AttrKind.LONG, AttrKind.FLOAT, AttrKind.FLOAT64),
+    AttrKind.FLOAT: (AttrKind.FLOAT64,),
+}
+"""The other kinds of which a literal of each kind may stand for a value."""
+
+
 def _fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:
     """Whether a literal of kind `natural` (None: an empty list) can stand for a value of `kind`."""
     element = ELEMENT_KIND.get(kind)
@@ -246,7 +254,7 @@ def _fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:
     if natural is None or kind is natural:
         return is_list or natural is not None
     one, implied = element or kind, ELEMENT_KIND[natural] if is_list else natural
-    return one is implied or (implied is AttrKind.INT and one in (AttrKind.LONG, AttrKind.FLOAT))
+    return one is implied or one in _WIDER.get(implied, ())
 
 
 def merge_attributes(
@@ -694,12 +702,15 @@ class Statement:
         try:
             if kind is AttrKind.FLOAT:
                 return real(text)
+            if kind is AttrKind.FLOAT64:
+                return double(text)
             if kind is AttrKind.LONG:
                 return integer(text, LONG_MIN, LONG_MAX)
             return integer(text[1:] if kind is AttrKind.BLOCK else text, INT_MIN, INT_MAX)
         except OverflowError:
             bits = "64 bits" if kind is AttrKind.LONG else "32 bits"
-            size = "a float32 (write `inf`)" if kind is AttrKind.FLOAT else bits
+            size = {AttrKind.FLOAT: "a float32", AttrKind.FLOAT64: "a float64"}.get(kind)
+            size = f"{size} (write `inf`)" if size else bits
             hint = "; a 64-bit number has the kind `long` (`name:long=...`)" if kind is AttrKind.INT else ""
             self.context.report("number-range", f"the number does not fit {size}{hint}", given)
             return 0

@@ -8,7 +8,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
 from pstranspile.ops.gradient import Wanted, from_declaration, gradient
-from pstranspile.ops.schema import INT, declare, declare_gradient
+from pstranspile.ops.schema import INT, declare, declare_gradient, later
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -36,9 +36,10 @@ _BATCH_ATTRS = {
 declare(
     "batch_norm",
     _BATCH,
-    _BATCH_ATTRS,
+    {**_BATCH_ATTRS, "sample_variance": later("bool")},
     typed_by="X",
-    doc="Y = (X - mean) / std * Scale + Bias for each channel; MeanOut and VarianceOut are running statistics",
+    doc="Y = (X - mean) / std * Scale + Bias for each channel; MeanOut and VarianceOut are running statistics; with "
+    "sample_variance, as in PyTorch, the variance that is kept is n / (n - 1) times that of the n elements",
 )
 declare_gradient(
     "batch_norm",

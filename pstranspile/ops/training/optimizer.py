@@ -86,17 +86,22 @@ declare(
         "lazy_mode": False,
         "min_row_size_to_use_multithread": long(1000),
         "scaled_epsilon": later("bool"),
+        "decoupled_decay": later("float"),
+        "powers_after": later("bool"),
     },
     follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
     doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0; "
-    "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow)",
+    "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow); with "
+    "decoupled_decay (arXiv 1711.05101), Param is multiplied by 1 - LearningRate * decoupled_decay first; with "
+    "powers_after, sparse rows are updated with the powers as they come, as dense gradients are",
 )
 declare(
     "adamax",
     "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
-    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08, "epsilon_of_gradient": later("bool")},
     follows="Param Grad Moment InfNorm ParamOut MomentOut InfNormOut",
-    doc="as adam, with the infinity norm for the second moment",
+    doc="as adam, with the infinity norm for the second moment; with epsilon_of_gradient, as in PyTorch, epsilon is "
+    "added to the size of Grad, and not to the norm before",
 )
 declare(
     "lamb",
@@ -133,9 +138,11 @@ declare(
 declare(
     "rmsprop",
     "Param Grad LearningRate MeanSquare MeanGrad? Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut",
-    {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False, "epsilon_of_root": later("bool")},
     follows="Param Grad Moment MeanSquare MeanGrad ParamOut MomentOut MeanSquareOut MeanGradOut",
-    doc="steps divided by the root of a running average of squared gradients, less the mean if centered",
+    doc="steps divided by the root of a running average of squared gradients, less the mean if centered; with "
+    "epsilon_of_root, as in PyTorch, epsilon is added to the root, and Moment has steps before they are multiplied by "
+    "LearningRate",
 )
 declare(
     "ftrl",

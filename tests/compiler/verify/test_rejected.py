@@ -26,6 +26,7 @@ OTHER_INPUTS = {
     "folder-": "tests/compiler/diff/test_folders.py",
     "explain-": "tests/compiler/explain/test_record.py",  # folders that `compile -o` wrote
     "link-": "tests/compiler/link",  # programs of several machines; never provoked by an input
+    "torch-": "tests/frontends/torch",  # models of PyTorch
     "run-": "tests",  # values
     "cluster-": "tests/cluster/machines",  # programs of several machines
     "values-": "tests",  # files of values

@@ -54,6 +54,7 @@ BatchNormOutputs: TypeAlias = "tuple[Array | None, Array | None, Array | None, A
 @kernel("batch_norm", "Y MeanOut VarianceOut SavedMean SavedVariance", lod="Y")
 def _batch_norm_values(op: Op) -> Run:
     channels, epsilon = _channels(op), real(op, "epsilon")
+    of_sample = bool(op.attrs.get("sample_variance"))
 
     def normalised(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
         over, dims = channels(x)
@@ -81,7 +82,8 @@ def _batch_norm_values(op: Op) -> Run:
         inverse = inverse_root(variance + epsilon)
         kept = float(number_of(X)(real(op, "momentum"))) if MomentumTensor is None else first(MomentumTensor)
         y = normalised(X, Scale, Bias, mean, inverse)
-        return y, Mean * kept + mean * (1 - kept), Variance * kept + variance * (1 - kept), mean, inverse
+        spread = variance * (count / max(count - 1, 1)) if of_sample else variance
+        return y, Mean * kept + mean * (1 - kept), Variance * kept + spread * (1 - kept), mean, inverse
 
     return fixed if _fixed_statistics(op) else trained
 

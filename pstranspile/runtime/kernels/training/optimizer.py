@@ -458,8 +458,9 @@ def _in_place(op: Op, slot: str) -> bool:
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy, as_rows, scaled = flag(op, "lazy_mode"), AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
+    decay = real(op, "decoupled_decay") if "decoupled_decay" in op.attrs else 0.0
     own, replace = owned(op, "Moment1 Moment2"), replaced(op)
-    powers_in_place = _in_place(op, "Beta1Pow")
+    powers_first = _in_place(op, "Beta1Pow") and not flag(op, "powers_after")
 
     def run(
         Param: Array,
@@ -475,6 +476,8 @@ def _adam(op: Op) -> Run:
         beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, new = replace(Param, Grad)
+        if decay:
+            param = np.multiply(param, number_of(param)(1 - first(LearningRate) * decay), out=new)
         moment1, moment2 = own(Moment1, Moment2)
         factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = isinstance(Grad, SelectedRows) and not as_rows
@@ -485,7 +488,7 @@ def _adam(op: Op) -> Run:
             (Beta1Pow * scales.kept1, Beta2Pow * scales.kept2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         )
         # for sparse rows, Fluid advances powers that are updated in place before it uses them
-        used1, used2 = (power1, power2) if sparse and powers_in_place else (Beta1Pow, Beta2Pow)
+        used1, used2 = (power1, power2) if sparse and powers_first else (Beta1Pow, Beta2Pow)
         number = number_of(param)
         left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
         rate = number(first(LearningRate) * float(np.divide(left2**0.5, left1)))
@@ -525,6 +528,7 @@ def _adam(op: Op) -> Run:
 @kernel("adamax", "ParamOut MomentOut InfNormOut")
 def _adamax(op: Op) -> Run:
     beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    of_gradient = flag(op, "epsilon_of_gradient")
     own = owned(op, "Param Moment InfNorm")
 
     def run(
@@ -536,8 +540,12 @@ def _adamax(op: Op) -> Run:
             m *= beta1
             m += (1 - beta1) * g
             u *= beta2
-            u += epsilon
-            np.maximum(np.abs(g), u, out=u)
+            size = np.abs(g)
+            if of_gradient:
+                size += epsilon
+            else:
+                u += epsilon
+            np.maximum(size, u, out=u)
             p -= rate * (m / u)
         return param, moment, norm
 
@@ -642,7 +650,7 @@ def _adadelta(op: Op) -> Run:
 @kernel("rmsprop", "ParamOut MomentOut MeanSquareOut MeanGradOut")
 def _rmsprop(op: Op) -> Run:
     rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
-    centered = flag(op, "centered")
+    centered, of_root = flag(op, "centered"), flag(op, "epsilon_of_root")
     own = owned(op, "Param Moment MeanSquare")
     own_mean = owned(op, "MeanGrad")
 
@@ -656,13 +664,21 @@ def _rmsprop(op: Op) -> Run:
     ) -> tuple[Array | None, ...]:
         param, moment, square = own(Param, Moment, MeanSquare)
         rate = first(LearningRate)
+
+        def step(g: Array, spread: Array, p: Array, m: Array) -> None:
+            m *= mu
+            if of_root:
+                m += g / (np.sqrt(spread) + epsilon)
+                p -= rate * m
+            else:
+                m += rate * g / root(spread + epsilon)
+                p -= m
+
         if not centered:
             for g, p, m, s in pieces(Grad, param, moment, square):
                 s *= rho
                 s += (1 - rho) * g * g
-                m *= mu
-                m += rate * g / root(s + epsilon)
-                p -= m
+                step(g, s, p, m)
             return param, moment, square, MeanGrad
         if MeanGrad is None:
             raise ValueError("centered needs MeanGrad")
@@ -672,9 +688,7 @@ def _rmsprop(op: Op) -> Run:
             s += (1 - rho) * g * g
             a *= rho
             a += (1 - rho) * g
-            m *= mu
-            m += rate * g / root(s - a * a + epsilon)
-            p -= m
+            step(g, s - a * a, p, m)
         return param, moment, square, mean
 
     return run

@@ -1,0 +1,6 @@
+"""PyTorch models as programs: a model, its loss and its optimizer are exported by torch and read node by node.
+
+`capture` exports a model with its loss as a graph of ATen operators, `tracing` keeps the program while it is built,
+`elements`, `tensors` and `networks` read the operators, `optimizers` states the updates, and `training` is what
+`pstranspile.torch.trace` returns. Only `capture` and `training` need torch.
+"""

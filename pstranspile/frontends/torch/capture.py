@@ -1,0 +1,302 @@
+"""The graph of one training step of a PyTorch model: `torch.export` of the model with its loss, in training mode."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import re
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.model import Location
+
+
+def torch_library(part: str = "torch") -> Any:
+    """The package torch, or a part of it such as `torch.export`. Raises DiagnosticError if it is not installed."""
+    try:
+        return importlib.import_module(part)
+    except ImportError:
+        message = "PyTorch models need the package torch: pip install 'pstranspile[torch]'"
+        raise DiagnosticError([error("torch-library", message)]) from None
+
+
+class Captured(NamedTuple):
+    """A graph of ATen operators without side effects, and what its inputs and outputs are."""
+
+    nodes: Sequence[Any]
+    """The nodes of the graph (`torch.fx.Node`), in order."""
+    parameters: Mapping[str, str]
+    """The parameter that each input node of this name stands for, by the model's name of it."""
+    buffers: Mapping[str, str]
+    """The same for buffers."""
+    constants: Mapping[str, Any]
+    """Tensors that the model's code makes, by the name of their input node."""
+    inputs: Mapping[str, str]
+    """The name in the batch of each other input node."""
+    changed: Mapping[str, str]
+    """The buffer that the value of a node of this name is written to at the end of the step."""
+    loss: str
+    """The name of the node that the loss is."""
+    guards: tuple[Guard, ...]
+    """What the graph takes for granted about the sizes of a batch."""
+
+
+Loss = Callable[..., Any]
+"""Called with the model and the tensors of a batch; gives a tensor of one element."""
+
+
+def batch_names(model: Any, batch: Any, loss: Loss | None) -> list[str]:
+    """A name for each tensor of a batch: the keys of a mapping, else the parameters of `loss` or of `forward`."""
+    if isinstance(batch, Mapping):
+        return [str(key) for key in cast("Mapping[Any, Any]", batch)]
+    called = loss if loss is not None else model.forward
+    try:
+        parameters = list(inspect.signature(called).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    if loss is not None:
+        parameters = parameters[1:]
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = [f"input_{at}" for at in range(len(positional), len(batch))]
+    return [*positional[: len(batch)], *rest]
+
+
+def tensors_of(batch: Any) -> tuple[Any, ...]:
+    """The tensors of a batch, which is a mapping or a sequence of them, or one tensor."""
+    if isinstance(batch, Mapping):
+        return tuple(cast("Mapping[Any, Any]", batch).values())
+    return (batch,) if hasattr(batch, "detach") else tuple(batch)
+
+
+def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], bool], parts: int = 1) -> Captured:
+    """Exports one training step of `model` on `batch`, whose first dim may have any size of at least 2.
+
+    With several `parts` the rows are dealt to as many micro-batches, and the loss is the mean of theirs. Operators that
+    are not `known` are replaced by those that torch defines them by, where it does. Raises DiagnosticError
+    (`torch-export`) if torch can't export it.
+    """
+    torch = torch_library()
+    names = batch_names(model, batch, loss)
+    step = _step(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
+    tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
+    dim = torch.export.Dim
+    least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
+    problems: list[Exception] = []
+    # what holds for a size of at least that of the example, such as a `topk`, torch may not see for every size
+    for rows in (dim.DYNAMIC, dim("rows", min=least)):
+        shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
+        with warnings.catch_warnings(), _quiet(), _marked(torch, model):
+            warnings.simplefilter("ignore")
+            try:
+                exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=True)
+                guards = [Guard(text) for text in getattr(exported, "_guards_code", ())]
+                return _captured(_decomposed(exported, known), names, guards)
+            except DiagnosticError:
+                raise
+            except Exception as problem:  # whatever torch's compiler raises about the user's code
+                problems.append(problem)
+    raise DiagnosticError([_refusal(problems[0])])
+
+
+_OF_ELEMENTS = ("cross_entropy_loss", "nll_loss_nd", "nll_loss")
+"""Losses whose dims torch 2.13 loses as it makes a graph without side effects, if they are not reduced."""
+
+
+def _of_elements(node: Any) -> bool:
+    """Whether a node is one of these losses, for each row."""
+    name = getattr(node.target, "__name__", "").split(".")[0]
+    return name in _OF_ELEMENTS and len(node.args) > 3 and node.args[3] == 0
+
+
+_ROUNDS = 5
+"""How often operators are replaced by others, whose own definitions may need it again."""
+
+
+def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
+    """A graph without side effects, whose operators that are not known are replaced by those that define them."""
+    every = torch_library("torch.export").default_decompositions()
+    tried: set[Any] = set()
+    if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
+        aten = torch_library().ops.aten
+        tried = {getattr(aten, name).default for name in _OF_ELEMENTS}
+    missing = {one for one in tried if one in every} | _missing(exported, every, known)
+    for _ in range(_ROUNDS):
+        tried |= missing
+        exported = exported.run_decompositions({one: every[one] for one in missing})
+        missing = _missing(exported, every, known) - tried
+        if not missing:
+            break
+    return exported
+
+
+def _missing(exported: Any, every: Mapping[Any, Any], known: Callable[[str], bool]) -> set[Any]:
+    """The operators of a graph that are not known, but defined by others. Those that write in place are as the others
+    are, once the graph has no side effects.
+    """
+    targets = {node.target for node in exported.graph.nodes if node.op == "call_function" and node.target in every}
+    names = {one: str(getattr(one, "__name__", "")) for one in targets}
+    return {one for one, name in names.items() if not known(name) and not known(name.replace("_.", ".", 1))}
+
+
+def _step(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, parts: int) -> Any:
+    """A module whose `forward` takes the tensors of a batch and gives the loss."""
+    base: type[Any] = torch.nn.Module
+
+    class Step(base):
+        def forward(self, *batch: Any) -> Any:
+            if parts == 1:
+                return self.loss_of(batch)
+            dealt = [t.reshape(parts, -1, *t.shape[1:]) if t.dim() else t.expand(parts) for t in batch]
+            total = self.loss_of([t[0] for t in dealt])
+            for at in range(1, parts):
+                total = total + self.loss_of([t[at] for t in dealt])
+            return total / parts
+
+        def loss_of(self, batch: Sequence[Any]) -> Any:
+            if keys is not None:
+                named = dict(zip(keys, batch, strict=True))
+                return self.model(**named) if loss is None else loss(self.model, **named)
+            return self.model(*batch) if loss is None else loss(self.model, *batch)
+
+    step = Step()
+    step.model = model
+    return step
+
+
+CUMULATIVE = -1.0
+"""Stands for the momentum of a batch norm whose statistics are means of all batches (`momentum=None`)."""
+
+
+@contextmanager
+def _marked(torch: Any, model: Any) -> Generator[None]:
+    """Gives batch norms without a momentum a number that stands for it: theirs depends on a count that torch would need
+    to know to export it.
+    """
+    kind = torch.nn.modules.batchnorm._NormBase
+    norms = [one for one in model.modules() if isinstance(one, kind) and one.momentum is None]
+    for one in norms:
+        one.momentum = CUMULATIVE
+    try:
+        yield
+    finally:
+        for one in norms:
+            one.momentum = None
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keeps torch's own log of what it could not do off stderr; what is raised says it."""
+    logger = logging.getLogger("torch")
+    before = logger.disabled
+    levels = {
+        name: logging.getLogger(name).level for name in ("torch", "torch.__trace", "torch._subclasses.fake_tensor")
+    }
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+# Places in the user's code.
+
+
+_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
+
+_LIBRARY = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|<|" + re.escape(str(__file__).rpartition("/")[0]))
+"""How the names of files begin that are not the user's."""
+
+
+def user_line(stack: str | None) -> Location | None:
+    """The innermost line of the user's own files in a stack as torch writes it, else the innermost of all."""
+    frames = [(made[1], int(made[2])) for line in (stack or "").splitlines() if (made := _FRAME.match(line))]
+    own = [frame for frame in frames if not _LIBRARY.match(frame[0])]
+    return Location(*(own or frames)[-1]) if frames else None
+
+
+_RAISED = re.compile(r"raised exception (.+)", re.DOTALL)
+
+
+def _refusal(problem: Exception) -> Diagnostic:
+    """What torch says about a model that it can't export, at the user's line."""
+    text = str(problem)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    what = lines[0] if lines else type(problem).__name__
+    if (made := _RAISED.search(text)) is not None:
+        what = f"its code raises {made[1].splitlines()[0].strip()}"
+    details = [line.removeprefix("Explanation:").strip() for line in lines if line.startswith("Explanation:")]
+    notes = [Note(detail) for detail in details[:1]]
+    return error("torch-export", f"torch can't export the model: {what}", user_line(text), notes=notes)
+
+
+# What a graph takes for granted.
+
+
+class Guard(NamedTuple):
+    """A condition on the sizes of a batch, as torch writes it: `L['flat_args'][0].size()[0] % 2 == 0`."""
+
+    text: str
+
+    def holds(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Whether it holds for tensors of these dims. One that is about something else holds."""
+        names = {"L": {"flat_args": [_Sized(tuple(shape)) for shape in shapes]}, "Min": min, "Max": max}
+        try:
+            return bool(eval(self.text, {"__builtins__": {}}, names))
+        except (NameError, AttributeError, KeyError, IndexError, TypeError, SyntaxError, ArithmeticError):
+            return True
+
+    def told(self, names: Sequence[str]) -> str:
+        """The condition with the names of the batch in it: `x.shape[0] % 2 == 0`."""
+        return _SIZE.sub(lambda made: f"{names[int(made[1])]}.shape[{made[2]}]", self.text)
+
+
+_SIZE = re.compile(r"L\['flat_args'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
+
+
+class _Sized(NamedTuple):
+    """A tensor of which only the dims are known."""
+
+    dims: tuple[int, ...]
+
+    def size(self) -> tuple[int, ...]:
+        return self.dims
+
+
+def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> Captured:
+    signature = exported.graph_signature
+    given = [spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
+    kept = {spec.arg.name: spec for spec in signature.input_specs}
+    parameters = {name: _of_model(spec.target) for name, spec in kept.items() if spec.kind.name == "PARAMETER"}
+    buffers = {name: _of_model(spec.target) for name, spec in kept.items() if spec.kind.name == "BUFFER"}
+    constants = {
+        name: exported.constants[spec.target] for name, spec in kept.items() if spec.kind.name == "CONSTANT_TENSOR"
+    }
+    changed = {
+        spec.arg.name: _of_model(spec.target) for spec in signature.output_specs if spec.kind.name == "BUFFER_MUTATION"
+    }
+    written = [spec for spec in signature.output_specs if spec.kind.name == "USER_INPUT_MUTATION"]
+    if written:
+        place = names[given.index(written[0].target)] if written[0].target in given else written[0].target
+        raise DiagnosticError([error("torch-op", f"the model writes into {place}, which is of the batch")])
+    losses = [spec.arg for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    if len(losses) != 1 or not hasattr(losses[0], "name"):
+        message = f"the loss gives {len(losses)} values; it must give one tensor of one element"
+        raise DiagnosticError([error("torch-loss", message)])
+    inputs = dict(zip(given, names, strict=True))
+    nodes = list(exported.graph.nodes)
+    return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))
+
+
+_PREFIX = "model."
+
+
+def _of_model(target: str) -> str:
+    return target.removeprefix(_PREFIX)

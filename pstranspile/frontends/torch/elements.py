@@ -1,0 +1,716 @@
+"""ATen operators that compute element by element, and those that make one number of many, as ops of a program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.read_tensors import common, expand, fill, of_one_shape, reshape, sizes_of
+from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
+from pstranspile.ir.types import DType
+
+# Functions of one value.
+
+_UNARY = {
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "exp": "exp",
+    "log": "log",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "abs": "abs",
+    "ceil": "ceil",
+    "floor": "floor",
+    "cos": "cos",
+    "sin": "sin",
+    "acos": "acos",
+    "asin": "asin",
+    "atan": "atan",
+    "erf": "erf",
+    "reciprocal": "reciprocal",
+    "square": "square",
+    "sign": "sign",
+    "softsign": "softsign",
+    "log_sigmoid": "logsigmoid",
+    "log1p": "log1p",
+    "round": "round",
+    "logical_not": "logical_not",
+}
+"""ATen's functions of one value, and the ops that compute them."""
+
+
+@aten(*_UNARY)
+def _unary(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x = tracing.value(node.args[0])
+    if kind == "logical_not":
+        x = tracing.as_type(x, DType.BOOL)
+    elif tracing.dtype(x) not in FLOATS and kind not in ("abs", "sign", "square", "relu"):
+        x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
+    tracing.op(_UNARY[kind], {"X": x}, {"Out": out})
+
+
+@aten("neg")
+def _neg(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.scale(tracing.value(node.args[0]), out, -1.0)
+
+
+@aten("bitwise_not")
+def _not(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    op_type = "logical_not" if tracing.dtype(x) is DType.BOOL else "bitwise_not"
+    tracing.op(op_type, {"X": x}, {"Out": out})
+    tracing.draft.stop_gradient.add(out)
+
+
+@aten("silu")
+def _silu(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    tracing.op("elementwise_mul", {"X": x, "Y": tracing.made("sigmoid", out, X=x)}, {"Out": out})
+
+
+@aten("log2", "log10")
+def _log_of_base(node: Any, tracing: Tracing, out: str) -> None:
+    base = 2.0 if node.target.__name__.startswith("log2") else 10.0
+    tracing.scale(tracing.made("log", out, X=tracing.value(node.args[0])), out, 1 / math.log(base))
+
+
+@aten("tan", "sinh", "cosh")
+def _of_two(node: Any, tracing: Tracing, out: str) -> None:
+    """tan = sin / cos; sinh and cosh are half of exp(x) - exp(-x), and of their sum."""
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    if kind == "tan":
+        parts = {"X": tracing.made("sin", out, X=x), "Y": tracing.made("cos", out, X=x)}
+        tracing.op("elementwise_div", parts, {"Out": out})
+        return
+    up, down = tracing.made("exp", out, X=x), tracing.made("exp", out, X=tracing.scaled(x, -1.0))
+    both = tracing.made("elementwise_sub" if kind == "sinh" else "elementwise_add", out, X=up, Y=down)
+    tracing.scale(both, out, 0.5)
+
+
+@aten("expm1")
+def _expm1(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.scale(tracing.made("exp", out, X=tracing.value(node.args[0])), out, 1.0, -1.0)
+
+
+@aten("gelu")
+def _gelu(node: Any, tracing: Tracing, out: str) -> None:
+    tanh = argument(node, 1, "approximate", "none") == "tanh"
+    tracing.op("gelu", {"X": tracing.value(node.args[0])}, {"Out": out}, approximate=tanh)
+
+
+@aten("leaky_relu")
+def _leaky_relu(node: Any, tracing: Tracing, out: str) -> None:
+    slope = float(argument(node, 1, "negative_slope", 0.01))
+    tracing.op("leaky_relu", {"X": tracing.value(node.args[0])}, {"Out": out}, alpha=slope)
+
+
+@aten("elu", "selu", "celu")
+def _elu(node: Any, tracing: Tracing, out: str) -> None:
+    """scale * (max(x, 0) + alpha * (exp(input_scale * min(x, 0)) - 1))."""
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    alpha, scale = float(argument(node, 1, "alpha", 1.0)), float(argument(node, 2, "scale", 1.0))
+    inner = float(argument(node, 3, "input_scale", 1.0))
+    if kind == "selu":
+        alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    elif kind == "celu":
+        inner = 1.0 / alpha
+    above = tracing.made("relu", out, X=x)
+    below = tracing.scaled(tracing.made("relu", out, X=tracing.scaled(x, -1.0)), -inner)
+    powers = tracing.scaled(tracing.made("exp", out, X=below), alpha, -alpha)
+    both = tracing.made("elementwise_add", out, X=above, Y=powers)
+    tracing.scale(both, out, scale)
+
+
+@aten("softplus")
+def _softplus(node: Any, tracing: Tracing, out: str) -> None:
+    """log(1 + exp(beta x)) / beta, written so that no power is too large; x above the threshold."""
+    x = tracing.value(node.args[0])
+    beta, threshold = float(argument(node, 1, "beta", 1)), float(argument(node, 2, "threshold", 20))
+    given = tracing.scaled(x, beta) if beta != 1 else x
+    soft = soft_plus(given, out, tracing)
+    soft = tracing.scaled(soft, 1 / beta) if beta != 1 else soft
+    bound = tracing.constant_of(threshold, tracing.dtype(x), out)
+    above = compared("greater_than", given, bound, tracing)
+    tracing.op("where", {"Condition": above, "X": x, "Y": soft}, {"Out": out})
+
+
+def soft_plus(x: str, of: str, tracing: Tracing) -> str:
+    """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
+    down = tracing.made("exp", of, X=tracing.scaled(tracing.made("abs", of, X=x), -1.0))
+    rest = tracing.made("log", of, X=tracing.scaled(down, 1.0, 1.0))
+    return tracing.made("elementwise_add", of, X=tracing.made("relu", of, X=x), Y=rest)
+
+
+@aten("mish")
+def _mish(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    inner = tracing.made("tanh", out, X=soft_plus(x, out, tracing))
+    tracing.op("elementwise_mul", {"X": x, "Y": inner}, {"Out": out})
+
+
+@aten("hardtanh", "clamp", "clamp_min", "clamp_max", "relu6")
+def _clamp(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x = tracing.value(node.args[0])
+    low, high = argument(node, 1, "min"), argument(node, 2, "max")
+    if kind == "hardtanh":
+        low, high = argument(node, 1, "min_val", -1), argument(node, 2, "max_val", 1)
+    elif kind == "relu6":
+        low, high = 0, 6
+    elif kind == "clamp_max":
+        low, high = None, node.args[1]
+    x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
+    tensors = [hasattr(bound, "name") for bound in (low, high)]
+    if not any(tensors) and tracing.dtype(x) in FLOATS:
+        bounds = {"min": -math.inf if low is None else float(low), "max": math.inf if high is None else float(high)}
+        tracing.op("clip", {"X": x}, {"Out": out}, **bounds)
+        return
+    wanted = [(bound, op) for bound, op in ((low, "elementwise_max"), (high, "elementwise_min")) if bound is not None]
+    for at, (bound, op_type) in enumerate(wanted, 1):
+        y = tracing.value(bound) if hasattr(bound, "name") else tracing.constant_of(bound, tracing.dtype(x), out)
+        made = out if at == len(wanted) else tracing.temp(out)
+        tracing.op(op_type, {"X": x, "Y": tracing.as_type(y, tracing.dtype(x))}, {"Out": made})
+        x = made
+    if not wanted:
+        tracing.alias(out, x)
+
+
+@aten("hardsigmoid", "hardswish")
+def _hard(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    kind = tracing.dtype(x)
+    raised = tracing.scaled(x, 1.0, 3.0)
+    low = tracing.made("relu", out, X=raised)
+    held = tracing.made("elementwise_min", out, X=low, Y=tracing.constant_of(6.0, kind, out))
+    share = tracing.scaled(held, 1 / 6)
+    if node.target.__name__.startswith("hardswish"):
+        tracing.op("elementwise_mul", {"X": x, "Y": share}, {"Out": out})
+    else:
+        tracing.alias(out, share)
+
+
+@aten("prelu", "_prelu_kernel")
+def _prelu(node: Any, tracing: Tracing, out: str) -> None:
+    x, slopes = (tracing.value(arg) for arg in node.args)
+    above = tracing.made("relu", out, X=x)
+    below = tracing.made("relu", out, X=tracing.scaled(x, -1.0))
+    rank, count = len(tracing.dims(x)), tracing.dims(slopes)
+    if len(count) == 1 and count[0] > 1 and rank > 2:
+        reshape(slopes, wide := tracing.temp(slopes), [count[0], *[1] * (rank - 2)], tracing)
+        slopes = wide
+    times = tracing.made("elementwise_mul", out, X=below, Y=slopes)
+    tracing.op("elementwise_sub", {"X": above, "Y": times}, {"Out": out})
+
+
+# Functions of two values.
+
+_BINARY = {
+    "add": "elementwise_add",
+    "sub": "elementwise_sub",
+    "rsub": "elementwise_sub",
+    "mul": "elementwise_mul",
+    "div": "elementwise_div",
+    "maximum": "elementwise_max",
+    "minimum": "elementwise_min",
+    "max": "elementwise_max",
+    "min": "elementwise_min",
+    "floor_divide": "elementwise_floordiv",
+    "remainder": "elementwise_mod",
+}
+
+
+@aten("add", "sub", "rsub", "mul", "div", "maximum", "minimum", "max.other", "min.other", "floor_divide", "remainder")
+def _binary(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    left, right = node.args[:2]
+    if kind == "rsub":
+        left, right = right, left
+    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+    result = dtype_of(node.meta["val"].dtype)
+    rounding = node.kwargs.get("rounding_mode")
+    if rounding is not None and rounding != "floor":
+        raise Refused(f"it rounds a quotient by {rounding}")
+    if rounding is None and _by_number(kind, left, right, alpha, result, tracing, out):
+        return
+    x, y = (_operand(arg, result, tracing, out) for arg in (left, right))
+    if alpha != 1:
+        scaled = y if kind != "rsub" else x
+        scaled = tracing.scaled(scaled, float(alpha))
+        x, y = (x, scaled) if kind != "rsub" else (scaled, y)
+    if kind == "div" and rounding == "floor":
+        made = tracing.made("elementwise_div", out, X=x, Y=y)
+        tracing.op("floor", {"X": made}, {"Out": out})
+        return
+    tracing.op(_BINARY[kind], {"X": x, "Y": y}, {"Out": out})
+
+
+def _operand(arg: Any, kind: DType, tracing: Tracing, of: str) -> str:
+    """An operand of this element type: a value, or a number as a constant."""
+    if hasattr(arg, "name"):
+        if arg.name in tracing.integers:
+            return tracing.as_type(tracing.measured(tracing.integers[arg.name]), kind)
+        return tracing.as_type(tracing.value(arg), kind)
+    return tracing.constant_of(arg, kind, of)
+
+
+def _by_number(kind: str, left: Any, right: Any, alpha: Any, result: DType, tracing: Tracing, out: str) -> bool:
+    """Whether one of the operands is a number of the program itself, which becomes an attribute."""
+    plain = [not hasattr(arg, "name") for arg in (left, right)]
+    if result not in FLOATS or plain == [False, False] or kind not in ("add", "sub", "rsub", "mul", "div"):
+        return False
+    if plain == [True, False] and kind == "div":
+        x = tracing.as_type(tracing.value(right), result)
+        tracing.scale(tracing.made("reciprocal", out, X=x), out, float(left))
+        return True
+    number = float(left if plain[0] else right)
+    x = tracing.as_type(_operand(right if plain[0] else left, result, tracing, out), result)
+    if kind == "add":
+        factor, bias = (float(alpha), number) if plain[0] else (1.0, number * float(alpha))
+    elif kind in ("sub", "rsub"):
+        factor, bias = (-float(alpha), number) if plain[0] else (1.0, -number * float(alpha))
+        if kind == "rsub":
+            factor, bias = (-float(alpha), number) if plain[0] else (1.0, -number * float(alpha))
+    elif kind == "mul":
+        factor, bias = number, 0.0
+    else:
+        if number == 0.0:
+            return False
+        factor, bias = 1.0 / number, 0.0
+    tracing.scale(x, out, factor, bias)
+    return True
+
+
+@aten("pow")
+def _pow(node: Any, tracing: Tracing, out: str) -> None:
+    base, power = node.args
+    result = dtype_of(node.meta["val"].dtype)
+    if hasattr(power, "name") or not hasattr(base, "name"):
+        x, y = (_operand(arg, result, tracing, out) for arg in (base, power))
+        if not hasattr(base, "name"):  # exp(y log b), which has a gradient by y
+            tracing.op("exp", {"X": tracing.scaled(y, math.log(base))}, {"Out": out})
+            return
+        tracing.op("elementwise_pow", {"X": x, "Y": y}, {"Out": out})
+        return
+    x, number = tracing.as_type(tracing.value(base), result), float(power)
+    if number == 2:
+        tracing.op("square", {"X": x}, {"Out": out})
+    elif number == 0.5:
+        tracing.op("sqrt", {"X": x}, {"Out": out})
+    elif number == 1:
+        tracing.alias(out, x)
+    else:
+        tracing.op("pow", {"X": x}, {"Out": out}, factor=number)
+
+
+@aten("addcmul", "addcdiv")
+def _addc(node: Any, tracing: Tracing, out: str) -> None:
+    x, first, second = (tracing.value(arg) for arg in node.args[:3])
+    op_type = "elementwise_mul" if node.target.__name__.startswith("addcmul") else "elementwise_div"
+    made = tracing.made(op_type, out, X=first, Y=second)
+    made = tracing.scaled(made, float(node.kwargs.get("value", 1)))
+    tracing.op("elementwise_add", {"X": x, "Y": made}, {"Out": out})
+
+
+@aten("lerp")
+def _lerp(node: Any, tracing: Tracing, out: str) -> None:
+    x, end = (tracing.value(arg) for arg in node.args[:2])
+    way = tracing.made("elementwise_sub", out, X=end, Y=x)
+    weight = node.args[2]
+    if hasattr(weight, "name"):
+        part = tracing.made("elementwise_mul", out, X=way, Y=tracing.value(weight))
+    else:
+        part = tracing.scaled(way, float(weight))
+    tracing.op("elementwise_add", {"X": x, "Y": part}, {"Out": out})
+
+
+# Comparisons.
+
+_COMPARED = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less_than",
+    "le": "less_equal",
+    "gt": "greater_than",
+    "ge": "greater_equal",
+}
+
+
+def compared(op_type: str, x: str, y: str, tracing: Tracing) -> str:
+    """A comparison of two values of one element type, neither of which passes a gradient on."""
+    made = tracing.temp(x)
+    compare(op_type, x, y, made, tracing)
+    return made
+
+
+def compare(op_type: str, x: str, y: str, out: str, tracing: Tracing) -> None:
+    """`out` says where a comparison of two values holds. It has the dims of both."""
+    if sizes_of(x, tracing) != (dims := common([x, y], tracing)):
+        expand(x, wide := tracing.temp(x), dims, tracing)
+        x = wide
+    tracing.op(op_type, {"X": x, "Y": y}, {"Out": out})
+    tracing.draft.stop_gradient.add(out)
+
+
+@aten(*_COMPARED)
+def _comparison(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    left, right = node.args
+    kind_of = _common_type(left, right, tracing)
+    x, y = (_operand(arg, kind_of, tracing, out) for arg in (left, right))
+    compare(_COMPARED[kind], x, y, out, tracing)
+
+
+def _common_type(left: Any, right: Any, tracing: Tracing) -> DType:
+    """The element type in which two operands are compared."""
+    kinds: list[DType] = []
+    for arg in (left, right):
+        if hasattr(arg, "name"):
+            kinds.append(DType.INT64 if arg.name in tracing.integers else tracing.dtype(tracing.value(arg)))
+        elif isinstance(arg, float):
+            kinds.append(DType.FP32)
+        elif isinstance(arg, bool):
+            kinds.append(DType.BOOL)
+        else:
+            kinds.append(DType.INT64)
+    tensors = [kind for kind, arg in zip(kinds, (left, right), strict=True) if hasattr(arg, "name")]
+    floats = [kind for kind in tensors if kind in FLOATS]
+    if floats:
+        return DType.FP64 if DType.FP64 in floats else DType.FP32
+    if any(kind in FLOATS for kind in kinds):
+        return DType.FP32
+    order = (DType.BOOL, DType.UINT8, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+    return (
+        max(tensors or kinds, key=order.index)
+        if not all(k is DType.BOOL for k in tensors)
+        else max(kinds, key=order.index)
+    )
+
+
+_LOGICAL = {
+    "logical_and": "and",
+    "logical_or": "or",
+    "logical_xor": "xor",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "__and__": "and",
+    "__or__": "or",
+    "__xor__": "xor",
+}
+
+
+@aten(*_LOGICAL)
+def _logical(node: Any, tracing: Tracing, out: str) -> None:
+    kind, result = node.target.__name__.split(".")[0], dtype_of(node.meta["val"].dtype)
+    bits = not kind.startswith("logical") and result is not DType.BOOL
+    x, y = (_operand(arg, result if bits else DType.BOOL, tracing, out) for arg in node.args)
+    compare(f"{'bitwise' if bits else 'logical'}_{_LOGICAL[kind]}", x, y, out, tracing)
+
+
+@aten("isnan", "isinf", "isfinite")
+def _is(node: Any, tracing: Tracing, out: str) -> None:
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    if kind == "isnan":
+        compare("not_equal", x, x, out, tracing)
+        return
+    none = tracing.made("elementwise_sub", out, X=x, Y=x)  # 0 for numbers, nan for the others
+    finite = compared("equal", none, none, tracing)
+    if kind == "isfinite":
+        tracing.alias(out, finite)
+        return
+    number = compared("equal", x, x, tracing)
+    odd = tracing.made("logical_not", out, X=finite)
+    compare("logical_and", odd, number, out, tracing)
+
+
+@aten("where")
+def _where(node: Any, tracing: Tracing, out: str) -> None:
+    if len(node.args) < 3:
+        raise Refused("its result has as many rows as the data say")
+    result = dtype_of(node.meta["val"].dtype)
+    condition = tracing.value(node.args[0])
+    x, y = (_operand(arg, result, tracing, out) for arg in node.args[1:])
+    condition, x, y = of_one_shape([condition, x, y], tracing)
+    tracing.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": out})
+
+
+@aten("masked_fill")
+def _masked_fill(node: Any, tracing: Tracing, out: str) -> None:
+    x, mask, number = node.args
+    kind = tracing.dtype(tracing.value(x))
+    filler = _operand(number, kind, tracing, out)
+    condition, x, y = of_one_shape([tracing.value(mask), filler, tracing.value(x)], tracing)
+    tracing.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": out})
+
+
+# One number of many.
+
+
+def axes_of(given: Any, rank: int) -> list[int]:
+    """Axes counted from 0; all of them where none are given."""
+    if given is None or given == []:
+        return [*range(rank)]
+    listed = [given] if isinstance(given, int) else list(given)
+    return [axis % rank for axis in listed] if rank else []
+
+
+def reduced(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
+    """`out` is one number for all elements of `x` along these axes."""
+    rank = len(tracing.dims(x))
+    if not axes or not rank:
+        tracing.alias(out, x)
+        return
+    whole = len(axes) == rank
+    if whole and not keep:
+        tracing.scalars.add(out)
+    tracing.op(op_type, {"X": x}, {"Out": out}, keep_dim=keep, reduce_all=whole, dim=list(axes))
+
+
+_REDUCED = {
+    "sum": "reduce_sum",
+    "mean": "reduce_mean",
+    "amax": "reduce_max",
+    "amin": "reduce_min",
+    "prod": "reduce_prod",
+}
+
+
+@aten(*_REDUCED)
+def _reduce(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x = tracing.as_type(tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype))
+    axes = axes_of(argument(node, 1, "dim"), len(tracing.dims(x)))
+    if kind in ("amax", "amin") and tracing.dtype(x) in FLOATS:
+        evenly(f"reduce_{kind[1:]}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
+        return
+    reduced(_REDUCED[kind], x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
+
+
+def evenly(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
+    """The largest or smallest elements along axes; the gradient is divided evenly among equal ones, as in torch."""
+    reduced(op_type, x, found := tracing.temp(out), axes, True, tracing)
+    tracing.draft.stop_gradient.add(found)
+    same = tracing.as_type(compared("equal", x, found, tracing), tracing.dtype(x))
+    reduced("reduce_sum", same, count := tracing.temp(out), axes, True, tracing)
+    shares = tracing.made("elementwise_div", out, X=same, Y=count)
+    tracing.draft.stop_gradient.update((same, count, shares))
+    # what it adds to the elements found is 0, and has the gradient of their mean
+    rest = tracing.made("elementwise_mul", out, X=tracing.made("elementwise_sub", out, X=x, Y=found), Y=shares)
+    reduced("reduce_sum", rest, zero := tracing.temp(out), axes, True, tracing)
+    wide = tracing.made("elementwise_add", out, X=found, Y=zero)
+    if keep:
+        tracing.alias(out, wide)
+    else:
+        reduced("reduce_sum", wide, out, axes, False, tracing)
+
+
+@aten("argmax", "argmin")
+def _arg_extreme(node: Any, tracing: Tracing, out: str) -> None:
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    axis, rank, keep = argument(node, 1, "dim"), len(tracing.dims(x)), bool(argument(node, 2, "keepdim", False))
+    op_type = "arg_max" if kind == "argmax" else "arg_min"
+    if axis is None:  # the place among all elements
+        reshape(x, flat := tracing.temp(x), [-1], tracing)
+        x, axis, rank, keep = flat, 0, 1, True
+        tracing.scalars.add(out)
+    tracing.op(op_type, {"X": x}, {"Out": out}, axis=axis % rank, keepdims=keep or rank == 1)
+    tracing.draft.stop_gradient.add(out)
+
+
+@aten("any", "all")
+def _any(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x = tracing.as_type(tracing.value(node.args[0]), DType.BOOL)
+    axes = axes_of(argument(node, 1, "dim"), len(tracing.dims(x)))
+    reduced(f"reduce_{kind}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
+    tracing.draft.stop_gradient.add(out)
+
+
+@aten("logsumexp")
+def _logsumexp(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    axes, keep = axes_of(node.args[1], len(tracing.dims(x))), bool(argument(node, 2, "keepdim", False))
+    log_sum_exp(x, out, axes, keep, tracing)
+
+
+def log_sum_exp(x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
+    """The logarithm of a sum of powers, of what is left of the largest, so that no power is too large."""
+    reduced("reduce_max", x, largest := tracing.temp(out), axes, True, tracing)
+    tracing.draft.stop_gradient.add(largest)
+    rest = tracing.made("elementwise_sub", out, X=x, Y=largest)
+    reduced("reduce_sum", tracing.made("exp", out, X=rest), summed := tracing.temp(out), axes, True, tracing)
+    wide = out if keep else tracing.temp(out)
+    tracing.op("elementwise_add", {"X": tracing.made("log", out, X=summed), "Y": largest}, {"Out": wide})
+    if not keep:  # the sum of one element is this, with the dims that are left
+        reduced("reduce_sum", wide, out, axes, False, tracing)
+
+
+@aten("var", "std", "var_mean", "std_mean")
+def _variance(node: Any, tracing: Tracing, out: str) -> None:
+    name, _, overload = node.target.__name__.partition(".")
+    x = tracing.value(node.args[0])
+    rank = len(tracing.dims(x))
+    axes, correction = None, 1
+    if overload == "correction":
+        axes, correction = argument(node, 1, "dim"), node.kwargs.get("correction", 1)
+    elif overload == "dim":
+        axes, correction = node.args[1], int(bool(argument(node, 2, "unbiased", True)))
+    elif len(node.args) > 1 or "unbiased" in node.kwargs:
+        correction = int(bool(argument(node, 1, "unbiased", True)))
+    correction = 1 if correction is None else correction
+    keep = bool(node.kwargs.get("keepdim", node.args[3] if len(node.args) > 3 else False))
+    listed = axes_of(axes, rank)
+    reduced("reduce_mean", x, mean := tracing.temp(out), listed, True, tracing)
+    apart = tracing.made("square", out, X=tracing.made("elementwise_sub", out, X=x, Y=mean))
+    both, spread = name.endswith("_mean"), name.startswith("std")
+    made = tracing.temp(out) if both else out
+    reduced("reduce_mean", apart, plain := tracing.temp(out), listed, keep, tracing)
+    plain = corrected(plain, x, listed, float(correction), out, tracing)
+    if spread:
+        tracing.op("sqrt", {"X": plain}, {"Out": made})
+    else:
+        tracing.alias(made, plain)
+    if both:
+        if not keep:
+            reduced("reduce_mean", x, mean := tracing.temp(out), listed, False, tracing)
+        tracing.parts[node.name] = [made, mean]
+
+
+def corrected(value: str, x: str, axes: Sequence[int], correction: float, of: str, tracing: Tracing) -> str:
+    """A mean of squares times n / (n - correction)."""
+    if not correction:
+        return value
+    count = count_of(x, axes, tracing)
+    if isinstance(count, int):
+        return tracing.scaled(value, count / (count - correction))
+    number = tracing.as_type(count, tracing.dtype(value))
+    share = tracing.made("elementwise_div", of, X=number, Y=tracing.scaled(number, 1.0, -correction))
+    tracing.draft.stop_gradient.add(share)
+    return tracing.made("elementwise_mul", of, X=value, Y=share)
+
+
+def count_of(x: str, axes: Sequence[int], tracing: Tracing) -> int | str:
+    """How many elements a value has along axes: a number, or the variable (i32) of one that a run knows."""
+    size = 1
+    for axis in axes:
+        size = tracing.integer("Mul", size, tracing.size(x, axis))
+    return tracing.measured(size) if is_code(size) else size
+
+
+@aten("linalg_vector_norm", "norm")
+def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    order = float(argument(node, 1, "ord", 2))
+    axes = axes_of(argument(node, 2, "dim"), len(tracing.dims(x)))
+    keep = bool(argument(node, 3, "keepdim", False))
+    if order == 2:
+        reduced("reduce_sum", tracing.made("square", out, X=x), total := tracing.temp(out), axes, keep, tracing)
+        tracing.op("sqrt", {"X": total}, {"Out": out})
+    elif order == 1:
+        reduced("reduce_sum", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+    elif order == math.inf:
+        reduced("reduce_max", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+    else:
+        powers = tracing.made("pow", out, {"factor": order}, X=tracing.made("abs", out, X=x))
+        reduced("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
+        tracing.op("pow", {"X": total}, {"Out": out}, factor=1 / order)
+
+
+@aten("cumsum")
+def _cumsum(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.as_type(tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype))
+    tracing.op("cumsum", {"X": x}, {"Out": out}, axis=node.args[1] % max(len(tracing.dims(x)), 1))
+
+
+# Constants.
+
+
+@aten(
+    "full",
+    "zeros",
+    "ones",
+    "scalar_tensor",
+    "empty",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+)
+def _full(node: Any, tracing: Tracing, out: str) -> None:
+    import numpy as np
+
+    kind = node.target.__name__.split(".")[0]
+    values: dict[str, Callable[[], Any]] = {
+        "full": lambda: node.args[1],
+        "new_full": lambda: node.args[2],
+        "full_like": lambda: node.args[1],
+        "scalar_tensor": lambda: node.args[0],
+    }
+    number = values[kind]() if kind in values else int("ones" in kind)
+    if hasattr(number, "name"):
+        raise Refused("it fills a tensor with a number that a run makes")
+    shape = tracing.shape_of(node.meta["val"], out)
+    value = np.array([number], str(node.meta["val"].dtype).removeprefix("torch."))
+    fill(out, shape or [1], value, tracing)
+
+
+@aten("fill")
+def _fill(node: Any, tracing: Tracing, out: str) -> None:
+    x, number = node.args
+    kind = tracing.dtype(tracing.value(x))
+    expand(_operand(number, kind, tracing, out), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("arange")
+def _arange(node: Any, tracing: Tracing, out: str) -> None:
+    overload = node.target.__name__.partition(".")[2]
+    numbers = list(node.args)
+    if overload == "default":
+        numbers = [0, *numbers]
+    start, end, step = (*numbers, 1)[:3]
+    kind = dtype_of(node.meta["val"].dtype)
+    bounds = [
+        tracing.as_type(tracing.measured(tracing.number_of(n)), DType.INT64 if kind not in FLOATS else kind)
+        for n in (start, end, step)
+    ]
+    made = out if kind in (*FLOATS, DType.INT64) else tracing.temp(out)
+    tracing.op("range", dict(zip(("Start", "End", "Step"), bounds, strict=True)), {"Out": made})
+    tracing.draft.stop_gradient.add(made)
+    if made != out:
+        tracing.cast(made, out, kind)
+
+
+@aten("to", "_to_copy", "type_as")
+def _to(node: Any, tracing: Tracing, out: str) -> None:
+    x, kind = tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype)
+    if tracing.dtype(x) is kind:
+        tracing.alias(out, x)
+    else:
+        tracing.cast(x, out, kind)
+        if kind not in FLOATS:
+            tracing.draft.stop_gradient.add(out)
+
+
+@aten("copy")
+def _copy(node: Any, tracing: Tracing, out: str) -> None:
+    """The second value, with the dims and the element type of the first."""
+    kind = dtype_of(node.meta["val"].dtype)
+    expand(_operand(node.args[1], kind, tracing, out), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "positive")
+def _same(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.alias(out, tracing.value(node.args[0]))
+
+
+@aten("detach", "detach_")
+def _detach(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.op("assign", {"X": tracing.value(node.args[0])}, {"Out": out})
+    tracing.draft.stop_gradient.add(out)

@@ -1,0 +1,228 @@
+"""ATen operators of images as ops of a program: convolutions, windows, other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.read_tensors import sizes_of, with_x_shape
+from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.torch.elements import reduced
+from pstranspile.frontends.torch.tracing import Tracing, argument, aten
+
+
+def _each(numbers: Any, count: int) -> list[int]:
+    """A number for each dim of images, of which one may stand for all."""
+    listed = [numbers] if isinstance(numbers, int) else list(numbers)
+    return [int(number) for number in (listed * count if len(listed) == 1 else listed)]
+
+
+class _Filter(NamedTuple):
+    """How a convolution moves over images, a number for each of their dims."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+    transposed: bool = False
+    output_size: list[int] | None = None
+
+
+@aten("conv1d", "conv2d", "conv3d", "convolution")
+def _convolution(node: Any, tracing: Tracing, out: str) -> None:
+    count = len(tracing.dims(tracing.value(node.args[1]))) - 2
+    x = _of_batch(node, count, tracing)
+    stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
+    dilation, groups = _each(argument(node, 5, "dilation", 1), count), argument(node, 6, "groups", 1)
+    if node.target.__name__.startswith("convolution"):
+        transposed, outside, groups = bool(node.args[6]), node.args[7], node.args[8]
+        wanted = _wanted(node, tracing, outside, count) if transposed else None
+        moved = _Filter(_each(stride, count), _each(padding, count), dilation, groups, transposed, wanted)
+        _convolved(node, x, moved, out, tracing)
+        return
+    if isinstance(padding, str):
+        size = tracing.dims(tracing.value(node.args[1]))[2:]
+        spans = [(width - 1) * apart if padding == "same" else 0 for width, apart in zip(size, dilation, strict=True)]
+        padding = [span // 2 for span in spans]
+        if any(span % 2 for span in spans):  # what can't be halved is added at the end
+            sides = [0, 0, 0, 0, *(count for span in spans for count in (0, span % 2))]
+            x = tracing.made("pad", x, {"paddings": sides, "pad_value": 0.0}, X=x)
+    _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
+
+
+def _of_batch(node: Any, count: int, tracing: Tracing) -> str:
+    """The images of a node. Raises Refused for one without a dim of rows."""
+    x = tracing.value(node.args[0])
+    if len(tracing.dims(x)) != count + 2:
+        raise Refused("its image has no dim of the batch")
+    return x
+
+
+@aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
+    count = len(tracing.dims(tracing.value(node.args[1]))) - 2
+    x = _of_batch(node, count, tracing)
+    stride, padding, dilation = (
+        _each(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))
+    )
+    wanted = _wanted(node, tracing, argument(node, 5, "output_padding", 0), count)
+    _convolved(node, x, _Filter(stride, padding, dilation, argument(node, 6, "groups", 1), True, wanted), out, tracing)
+
+
+def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] | None:
+    """The dims of images that a transposed convolution with output_padding makes; None for one without."""
+    if not any(_each(outside, count)):
+        return None
+    sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[2:]
+    if any(map(is_code, sizes)):
+        raise Refused("it has output_padding, and images of dims that a run knows")
+    return sizes
+
+
+def _convolved(node: Any, x: str, moved: _Filter, out: str, tracing: Tracing) -> None:
+    """`out` is what the filters of a node make of images `x`. Rows of them are images of one line."""
+    weight, bias = tracing.value(node.args[1]), argument(node, 2, "bias")
+    flat = len(moved.stride) == 1
+    if flat:
+        with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
+        with_x_shape("unsqueeze2", weight, filters := tracing.temp(weight), tracing, axes=[2])
+        x, weight = wide, filters
+        one_line = (moved.stride, [1]), (moved.padding, [0]), (moved.dilation, [1])
+        stride, padding, dilation = ([*first, *rest] for rest, first in one_line)
+        size = None if moved.output_size is None else [1, *moved.output_size]
+        moved = _Filter(stride, padding, dilation, moved.groups, moved.transposed, size)
+    kind = f"conv{len(moved.stride)}d" + ("_transpose" if moved.transposed else "")
+    made = tracing.temp(out) if bias is not None or flat else out
+    attrs: dict[str, object] = {"strides": moved.stride, "paddings": moved.padding}
+    attrs |= {"dilations": moved.dilation, "groups": moved.groups}
+    if moved.output_size is not None:
+        attrs["output_size"] = moved.output_size
+    tracing.op(kind, {"Input": x, "Filter": weight}, {"Output": made}, **attrs)
+    if bias is not None:
+        added = tracing.temp(out) if flat else out
+        tracing.op("elementwise_add", {"X": made, "Y": tracing.value(bias)}, {"Out": added}, axis=1)
+        made = added
+    if flat:
+        with_x_shape("squeeze2", made, out, tracing, axes=[2])
+
+
+class _Window(NamedTuple):
+    """Windows of images, a number for each dim of these."""
+
+    size: list[int]
+    stride: list[int]
+    padding: list[int]
+
+
+@aten("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "max_pool3d", "avg_pool3d")
+def _pool(node: Any, tracing: Tracing, out: str) -> None:
+    name = node.target.__name__.split(".")[0]
+    count = int(name[8])
+    x, size = _of_batch(node, count, tracing), _each(node.args[1], count)
+    stride = _each(argument(node, 2, "stride") or size, count)
+    window = _Window(size, stride, _each(argument(node, 3, "padding", 0), count))
+    average = name.startswith("avg")
+    if average:
+        ceil, whole = bool(argument(node, 4, "ceil_mode", False)), bool(argument(node, 5, "count_include_pad", True))
+        if argument(node, 6, "divisor_override") is not None:
+            raise Refused("it has divisor_override")
+    else:
+        ceil, whole = bool(argument(node, 5, "ceil_mode", False)), False
+        if {*_each(argument(node, 4, "dilation", 1), count)} != {1}:
+            raise Refused("its windows are dilated")
+    attrs: dict[str, object] = {"pooling_type": "avg" if average else "max", "exclusive": not whole}
+    if ceil and _reaches_out(sizes_of(x, tracing)[2:], window):
+        if average:
+            raise Refused("it has ceil_mode, whose windows past the end are counted otherwise")
+        attrs["ceil_mode"] = True
+    pooled(x, window, out, attrs, tracing)
+    if name.endswith("indices"):
+        tracing.parts[node.name] = [out, None]
+
+
+def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:
+    """Whether windows are left at the end that don't fit in whole. Raises Refused where that is not known, and for one
+    that would begin in the padding, which torch leaves out.
+    """
+    if any(map(is_code, sizes)):
+        raise Refused("it has ceil_mode, and images of dims that a run knows")
+    result = False
+    for size, width, step, padding in zip(sizes, *window, strict=True):
+        rest = (size + 2 * padding - width) % step
+        if rest and (size + 2 * padding - width) // step * step + step >= size + padding:
+            raise Refused("it has ceil_mode, and a window that begins past the end")
+        result |= rest > 0
+    return result
+
+
+def pooled(x: str, window: _Window, out: str, attrs: dict[str, object], tracing: Tracing) -> None:
+    """`out` has the largest or the mean of each window of images."""
+    flat = len(window.size) == 1
+    if flat:
+        with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
+        x, window = wide, _Window([1, *window.size], [1, *window.stride], [0, *window.padding])
+    made = tracing.temp(out) if flat else out
+    shaped: dict[str, object] = {"ksize": window.size, "strides": window.stride, "paddings": window.padding}
+    tracing.op(f"pool{len(window.size)}d", {"X": x}, {"Out": made}, **shaped, **attrs)
+    if flat:
+        with_x_shape("squeeze2", made, out, tracing, axes=[2])
+
+
+@aten("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "_adaptive_avg_pool2d")
+def _adaptive_pool(node: Any, tracing: Tracing, out: str) -> None:
+    name, x = node.target.__name__.split(".")[0].lstrip("_"), tracing.value(node.args[0])
+    count = 1 if "1d" in name else 2
+    sizes = sizes_of(x, tracing)[-count:]
+    given: list[Any] = _each(node.args[1], count) if isinstance(node.args[1], int) else list(node.args[1])
+    wanted = [size if new is None else int(new) for size, new in zip(sizes, given, strict=True)]
+    kind = "avg" if "avg" in name else "max"
+    if wanted == [1] * count and kind == "avg":
+        rank = len(tracing.dims(x))
+        reduced("reduce_mean", x, out, [*range(rank - count, rank)], True, tracing)
+    elif any(map(is_code, (*sizes, *wanted))):
+        raise Refused("its images have dims that a run knows")
+    else:
+        window = _Window(wanted, [1] * count, [0] * count)
+        pooled(x, window, out, {"pooling_type": kind, "adaptive": True, "exclusive": False}, tracing)
+    if "max" in name:
+        tracing.parts[node.name] = [out, None]
+
+
+_RESIZED = {
+    "upsample_nearest1d": "nearest_interp",
+    "upsample_nearest2d": "nearest_interp",
+    "upsample_linear1d": "bilinear_interp",
+    "upsample_bilinear2d": "bilinear_interp",
+    "upsample_bicubic2d": "bicubic_interp",
+    "upsample_trilinear3d": "trilinear_interp",
+}
+
+
+@aten(*_RESIZED)
+def _resized(node: Any, tracing: Tracing, out: str) -> None:
+    """Images of another size; the scale that is given says where their points lie, else the sizes do."""
+    kind, overload = node.target.__name__.split(".")
+    x, count = tracing.value(node.args[0]), int(kind[-2])
+    if overload != "vec":
+        raise Refused("it is a variant with the sizes of the result alone")
+    nearest = "nearest" in kind
+    aligned = False if nearest else bool(node.args[2])
+    scales = node.args[2] if nearest else node.args[3]
+    sizes, wanted = sizes_of(x, tracing)[2:], tracing.shape_of(node.meta["val"], x)[2:]
+    if any(map(is_code, (*sizes, *wanted))):
+        raise Refused("its images have dims that a run knows")
+    attrs: dict[str, object] = {"align_corners": aligned, "align_mode": 0, "interp_method": _RESIZED[kind][:-7]}
+    by_sizes = scales is None or all(
+        abs(size * scale - new) < 1e-9 for size, scale, new in zip(sizes, scales, wanted, strict=True)
+    )
+    if not by_sizes and not aligned:
+        raise Refused("its scale is none that its dims are whole multiples by; give it a size")
+    if count == 1:
+        with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
+        x, wanted = wide, [1, *wanted]
+    attrs |= dict(zip(("out_d", "out_h", "out_w")[-len(wanted) :], wanted, strict=True))
+    made = tracing.temp(out) if count == 1 else out
+    tracing.op(_RESIZED[kind], {"X": x}, {"Out": made}, **attrs)
+    if count == 1:
+        with_x_shape("squeeze2", made, out, tracing, axes=[2])

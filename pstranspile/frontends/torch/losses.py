@@ -1,0 +1,247 @@
+"""ATen operators that are losses as ops of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.read_tensors import (
+    of_one_shape,
+    reshape,
+    sizes_of,
+    transpose,
+)
+from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.torch.elements import compared, reduced, soft_plus
+from pstranspile.frontends.torch.networks import logs
+from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten
+from pstranspile.ir.types import DType
+
+_NONE, _MEAN, _SUM = 0, 1, 2
+
+
+def averaged(x: str, out: str, reduction: int, tracing: Tracing) -> None:
+    """`out` is a loss of elements as it is, its mean, or its sum."""
+    if reduction == _NONE:
+        tracing.alias(out, x)
+    else:
+        axes = [*range(len(tracing.dims(x)))]
+        reduced("reduce_mean" if reduction == _MEAN else "reduce_sum", x, out, axes, False, tracing)
+
+
+@aten("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
+def _cross_entropy(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    if kind.endswith("forward"):
+        tracing.parts[node.name] = [out, None]
+    x, target = tracing.value(node.args[0]), tracing.value(node.args[1])
+    weight, reduction = argument(node, 2, "weight"), argument(node, 3, "reduction", _MEAN)
+    ignored = argument(node, 4, "ignore_index", -100)
+    smoothing = float(argument(node, 5, "label_smoothing", 0.0)) if kind == "cross_entropy_loss" else 0.0
+    rank = len(tracing.dims(x))
+    axis = 1 if rank > 1 else 0
+    soft = tracing.dtype(target) in FLOATS
+    weights = tracing.value(weight) if weight is not None else None
+    if soft:
+        _soft_targets(x, target, weights, axis, reduction, smoothing, out, tracing)
+        return
+    sizes = sizes_of(x, tracing)
+    if rank == 1:
+        raise Refused("it is the loss of a single row")
+    if rank > 2:  # classes last, and every element a row
+        order = [0, *range(2, rank), 1]
+        transpose(x, turned := tracing.temp(x), order, tracing)
+        reshape(turned, x := tracing.temp(x), [-1, sizes[1]], tracing)
+    reshape(target, labels := tracing.temp(target), [-1, 1], tracing)
+    if tracing.dtype(labels) is not DType.INT64:
+        labels = tracing.as_type(labels, DType.INT64)
+    kept = compared("not_equal", labels, tracing.constant_of(ignored, DType.INT64, out), tracing)
+    real = tracing.as_type(kept, tracing.dtype(x))
+    tracing.draft.stop_gradient.add(real)
+    if kind == "cross_entropy_loss" and weights is None and not smoothing:
+        losses, shares = tracing.temp(out), tracing.temp(out)
+        attrs = {"ignore_index": ignored, "soft_label": False}
+        tracing.op(
+            "softmax_with_cross_entropy", {"Logits": x, "Label": labels}, {"Loss": losses, "Softmax": shares}, **attrs
+        )
+        counts = real
+    else:
+        losses, counts = _picked_losses(kind, x, labels, real, weights, smoothing, reduction, out, tracing)
+    _reduced_rows(losses, counts, reduction, sizes, out, tracing)
+
+
+def _reduced_rows(losses: str, counts: str, reduction: int, sizes: list[int], out: str, tracing: Tracing) -> None:
+    """Losses of rows [rows, 1] as they are, their sum, or their mean over what the rows count."""
+    if reduction == _NONE:
+        reshape(losses, out, [sizes[0], *sizes[2:]], tracing)
+        return
+    total = out if reduction == _SUM else tracing.temp(out)
+    reduced("reduce_sum", losses, total, [0, 1], False, tracing)
+    if reduction == _MEAN:
+        reduced("reduce_sum", counts, number := tracing.temp(out), [0, 1], False, tracing)
+        tracing.draft.stop_gradient.add(number)
+        tracing.op("elementwise_div", {"X": total, "Y": number}, {"Out": out})
+
+
+def _picked_losses(
+    kind: str,
+    x: str,
+    labels: str,
+    real: str,
+    weights: str | None,
+    smoothing: float,
+    reduction: int,
+    out: str,
+    tracing: Tracing,
+) -> tuple[str, str]:
+    """The losses of rows [rows, 1], and what each row counts."""
+    if kind == "cross_entropy_loss":
+        logs(x, shares := tracing.temp(out), 1, tracing)
+    else:
+        shares = x
+    within = _within(labels, real, tracing)
+    counts = real
+    if weights is not None:
+        flat = tracing.made("gather", out, X=weights, Index=_flat(within, tracing))
+        reshape(flat, each := tracing.temp(out), [-1, 1], tracing)
+        counts = tracing.made("elementwise_mul", out, X=each, Y=real)
+    tracing.draft.stop_gradient.add(counts)
+    found = tracing.made("index_sample", out, X=shares, Index=within)
+    picked = tracing.made("elementwise_mul", out, X=found, Y=counts)
+    losses = tracing.scaled(picked, smoothing - 1.0)
+    if smoothing:
+        width = tracing.size(x, 1)
+        if is_code(width):
+            raise Refused("it smooths labels over as many classes as a batch has rows")
+        every = shares if weights is None else tracing.made("elementwise_mul", out, X=shares, Y=weights)
+        reduced("reduce_sum", every, spread := tracing.temp(out), [1], True, tracing)
+        spread = tracing.made("elementwise_mul", out, X=spread, Y=real)
+        losses = tracing.made("elementwise_add", out, X=losses, Y=tracing.scaled(spread, -smoothing / width))
+    _ = reduction
+    return losses, counts
+
+
+def _within(labels: str, real: str, tracing: Tracing) -> str:
+    """Labels with 0 for those that are ignored."""
+    whole = tracing.as_type(real, DType.INT64)
+    tracing.draft.stop_gradient.add(whole)
+    made = tracing.made("elementwise_mul", labels, X=labels, Y=whole)
+    tracing.draft.stop_gradient.add(made)
+    return made
+
+
+def _flat(labels: str, tracing: Tracing) -> str:
+    reshape(labels, flat := tracing.temp(labels), [-1], tracing)
+    tracing.draft.stop_gradient.add(flat)
+    return flat
+
+
+def _soft_targets(
+    x: str, target: str, weights: str | None, axis: int, reduction: int, smoothing: float, out: str, tracing: Tracing
+) -> None:
+    width = sizes_of(x, tracing)[axis]
+    if smoothing:
+        target = tracing.scaled(target, 1 - smoothing, smoothing / width)
+    logs(x, shares := tracing.temp(out), axis, tracing)
+    terms = tracing.made("elementwise_mul", out, X=shares, Y=target)
+    if weights is not None:
+        rank = len(tracing.dims(x))
+        if rank > 2:
+            reshape(weights, wide := tracing.temp(weights), [width, *[1] * (rank - 2)], tracing)
+            weights = wide
+        terms = tracing.made("elementwise_mul", out, X=terms, Y=weights)
+    reduced("reduce_sum", terms, rows := tracing.temp(out), [axis], False, tracing)
+    averaged(tracing.scaled(rows, -1.0), out, reduction, tracing)
+
+
+@aten("binary_cross_entropy")
+def _bce(node: Any, tracing: Tracing, out: str) -> None:
+    """-(y max(log p, -100) + (1 - y) max(log(1 - p), -100)), torch's bound on what a sure mistake costs."""
+    x, y, weight = tracing.value(node.args[0]), tracing.value(node.args[1]), argument(node, 2, "weight")
+    kind = tracing.dtype(x)
+    bound = tracing.constant_of(-100.0, kind, out)
+    first = tracing.made("elementwise_max", out, X=tracing.made("log", out, X=x), Y=bound)
+    other = tracing.made("log", out, X=tracing.scaled(x, -1.0, 1.0))
+    second = tracing.made("elementwise_max", out, X=other, Y=bound)
+    parts = tracing.made(
+        "elementwise_add",
+        out,
+        X=tracing.made("elementwise_mul", out, X=first, Y=y),
+        Y=tracing.made("elementwise_mul", out, X=second, Y=tracing.scaled(y, -1.0, 1.0)),
+    )
+    losses = tracing.scaled(parts, -1.0)
+    if weight is not None:
+        losses = tracing.made("elementwise_mul", out, X=losses, Y=tracing.value(weight))
+    averaged(losses, out, argument(node, 3, "reduction", _MEAN), tracing)
+
+
+@aten("binary_cross_entropy_with_logits")
+def _bce_with_logits(node: Any, tracing: Tracing, out: str) -> None:
+    """(1 - y) x + (1 + (p - 1) y) (log(1 + exp(-|x|)) + max(-x, 0)), p being pos_weight or 1."""
+    x, y = tracing.value(node.args[0]), tracing.value(node.args[1])
+    weight, positive = argument(node, 2, "weight"), argument(node, 3, "pos_weight")
+    y = tracing.as_type(y, tracing.dtype(x))
+    if positive is None:
+        losses = tracing.made("sigmoid_cross_entropy_with_logits", out, {"ignore_index": -100}, X=x, Label=y)
+    else:
+        soft = soft_plus(tracing.scaled(x, -1.0), out, tracing)
+        factor = tracing.scaled(tracing.value(positive), 1.0, -1.0)
+        factor = tracing.scaled(tracing.made("elementwise_mul", out, X=y, Y=factor), 1.0, 1.0)
+        left = tracing.made("elementwise_mul", out, X=tracing.scaled(y, -1.0, 1.0), Y=x)
+        losses = tracing.made("elementwise_add", out, X=left, Y=tracing.made("elementwise_mul", out, X=soft, Y=factor))
+    if weight is not None:
+        losses = tracing.made("elementwise_mul", out, X=losses, Y=tracing.value(weight))
+    averaged(losses, out, argument(node, 4, "reduction", _MEAN), tracing)
+
+
+@aten("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+def _distance(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x, y = (tracing.value(arg) for arg in node.args[:2])
+    reduction = argument(node, 2, "reduction", _MEAN)
+    way = tracing.made("elementwise_sub", out, X=x, Y=tracing.as_type(y, tracing.dtype(x)))
+    if kind == "mse_loss":
+        losses = tracing.made("square", out, X=way)
+    elif kind == "l1_loss":
+        losses = tracing.made("abs", out, X=way)
+    else:
+        bound = float(argument(node, 3, "beta" if kind.startswith("smooth") else "delta", 1.0))
+        far = tracing.made("abs", out, X=way)
+        near = tracing.scaled(tracing.made("square", out, X=way), 0.5 / bound if kind.startswith("smooth") else 0.5)
+        factor = 1.0 if kind.startswith("smooth") else bound
+        line = tracing.scaled(far, factor, -0.5 * bound * factor)
+        inside = compared("less_than", far, tracing.constant_of(bound, tracing.dtype(x), out), tracing)
+        losses = tracing.made("where", out, Condition=inside, X=near, Y=line)
+    averaged(losses, out, reduction, tracing)
+
+
+@aten("kl_div")
+def _kl_div(node: Any, tracing: Tracing, out: str) -> None:
+    x, y = (tracing.value(arg) for arg in node.args[:2])
+    kind = tracing.dtype(x)
+    if bool(node.kwargs.get("log_target", False)):
+        way = tracing.made("elementwise_sub", out, X=y, Y=x)
+        losses = tracing.made("elementwise_mul", out, X=tracing.made("exp", out, X=y), Y=way)
+    else:
+        zero = tracing.constant_of(0.0, kind, out)
+        above = compared("greater_than", y, zero, tracing)
+        condition, held, one = of_one_shape([above, y, tracing.constant_of(1.0, kind, out)], tracing)
+        safe = tracing.made("where", out, Condition=condition, X=held, Y=one)
+        own = tracing.made("elementwise_mul", out, X=y, Y=tracing.made("log", out, X=safe))
+        losses = tracing.made("elementwise_sub", out, X=own, Y=tracing.made("elementwise_mul", out, X=y, Y=x))
+    averaged(losses, out, argument(node, 2, "reduction", _MEAN), tracing)
+
+
+@aten("cosine_similarity")
+def _cosine(node: Any, tracing: Tracing, out: str) -> None:
+    x, y = (tracing.value(arg) for arg in node.args[:2])
+    axis = argument(node, 2, "dim", 1) % len(tracing.dims(x))
+    epsilon = float(argument(node, 3, "eps", 1e-8))
+    kind = tracing.dtype(x)
+    norms: list[str] = []
+    for name in (x, y):
+        reduced("reduce_sum", tracing.made("square", out, X=name), total := tracing.temp(out), [axis], True, tracing)
+        root = tracing.made("sqrt", out, X=total)
+        least = tracing.made("elementwise_max", out, X=root, Y=tracing.constant_of(epsilon, kind, out))
+        norms.append(tracing.made("elementwise_div", out, X=name, Y=least))
+    reduced("reduce_sum", tracing.made("elementwise_mul", out, X=norms[0], Y=norms[1]), out, [axis], False, tracing)

@@ -1,0 +1,322 @@
+"""Optimizers of `torch.optim` as those of programs, group by group; their schedules, and the state they have by now."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pstranspile.frontends.autodiff.clips import ClipByGlobalNorm, ClipByNorm, ClipByValue
+from pstranspile.frontends.autodiff.optimizers import (
+    L2,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    Momentum,
+    Optimizer,
+    RMSProp,
+)
+from pstranspile.ir.attributes import Double
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.runtime.values import Array
+
+
+class Group(NamedTuple):
+    """Parameters that are updated alike, by their names, and how."""
+
+    parameters: tuple[str, ...]
+    optimizer: Optimizer
+    rates: tuple[float, ...]
+    """The learning rate of each step; of all steps, if it is one."""
+    kind: str
+    """The name of torch's class."""
+    states: Mapping[str, Mapping[str, Any]]
+    """What torch's optimizer keeps of each parameter by now, by torch's names."""
+
+
+OPTIMIZER_CODE = "torch-optimizer"
+"""The code of findings about what is not translated of an optimizer."""
+
+_REFUSED = ("maximize", "amsgrad", "differentiable")
+"""Options that are refused if they are set."""
+
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+"""The hooks of an optimizer, which no graph shows."""
+
+
+def groups_of(
+    optimizers: Any, names: Mapping[int, str], schedules: Any = None, steps: int | None = None
+) -> list[Group]:
+    """The groups of one optimizer of torch, or of several; `names` has parameters' names by `id`.
+
+    `schedules` is one of `torch.optim.lr_scheduler` or several, of whose rates the first `steps` are listed. Raises
+    DiagnosticError (`torch-optimizer`) for what is not translated, everything at once.
+    """
+    listed = _listed(optimizers)
+    findings: list[Diagnostic] = []
+    result: list[Group] = []
+    seen: set[str] = set()
+    rates = _rates(listed, _listed(schedules), steps, findings)
+    for which, optimizer in enumerate(listed):
+        kind = type(optimizer).__name__
+        if any(getattr(optimizer, name, None) for name in _HOOKS):
+            findings.append(error(OPTIMIZER_CODE, f"{kind} has hooks on its steps, which no program shows"))
+        groups: Sequence[Mapping[str, Any]] = optimizer.param_groups
+        for number, group in enumerate(groups):
+            at = f"{kind}, group {number}" if len(groups) > 1 else kind
+            held = [names[id(param)] for param in group["params"] if id(param) in names]
+            reasons = [*_wrong_members(group, held, names, seen), *_wrong_options(group)]
+            seen.update(held)
+            made = _translated(kind, group)
+            findings += [error(OPTIMIZER_CODE, f"{at}: {reason}") for reason in reasons]
+            if isinstance(made, str):
+                findings.append(error(OPTIMIZER_CODE, f"{at}: {made}"))
+            elif held:
+                states = {names[id(p)]: optimizer.state[p] for p in group["params"] if optimizer.state.get(p)}
+                each = rates.get((which, number)) or (float(group["lr"]),)
+                result.append(Group(tuple(held), made, each, kind, states))
+    if findings:
+        raise DiagnosticError(findings)
+    return result
+
+
+def _listed(given: Any) -> list[Any]:
+    """One of a kind, several, or none, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _wrong_members(
+    group: Mapping[str, Any], held: Sequence[str], names: Mapping[int, str], seen: set[str]
+) -> Iterator[str]:
+    unknown = [param for param in group["params"] if id(param) not in names]
+    if unknown:
+        yield f"{len(unknown)} of its parameters are not the model's"
+    twice = [name for name in held if name in seen]
+    if twice:
+        yield f"{twice[0]} is another optimizer's parameter already"
+
+
+def _wrong_options(group: Mapping[str, Any]) -> Iterator[str]:
+    for name in _REFUSED:
+        if group.get(name):
+            yield f"{name}={group[name]} is not translated"
+
+
+# Each of torch's optimizers.
+
+
+_Translation: TypeAlias = "Callable[[Mapping[str, Any], dict[str, Any]], Optimizer | str]"
+"""The optimizer of a group, with what all optimizers have in common; or why there is none."""
+
+
+def _translated(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
+    """The optimizer of a group, or why there is none."""
+    if kind not in _TRANSLATED:
+        return f"it is not translated; there are {', '.join(_TRANSLATED)}"
+    decay = _number(group.get("weight_decay", 0.0))
+    common: dict[str, Any] = {"learning_rate": _number(group["lr"])}
+    if decay:
+        common["regularizer"] = L2(decay)
+    return _TRANSLATED[kind](group, common)
+
+
+def single(optimizer: Optimizer) -> Optimizer:
+    """The same optimizer with numbers as programs in single precision have them."""
+    fields = {field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)}
+    plain: dict[str, Any] = {name: float(value) for name, value in fields.items() if isinstance(value, Double)}
+    if isinstance(optimizer.regularizer, L2):
+        plain["regularizer"] = L2(float(optimizer.regularizer.coefficient))
+    return dataclasses.replace(optimizer, **plain)
+
+
+def _number(given: Any) -> Double:
+    """A number or a tensor of one, in double precision."""
+    return Double(float(given))
+
+
+def _sgd(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    if group["dampening"]:
+        return f"dampening={group['dampening']} is not translated"
+    if not group["momentum"]:
+        return SGD(**common)
+    return Momentum(momentum=_number(group["momentum"]), use_nesterov=bool(group["nesterov"]), **common)
+
+
+def _adam(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    beta1, beta2 = map(_number, group["betas"])
+    return Adam(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), later=True, **common)
+
+
+def _adam_or_adamw(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    return _adamw(group, common) if group.get("decoupled_weight_decay") else _adam(group, common)
+
+
+def _adamw(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    beta1, beta2 = map(_number, group["betas"])
+    common.pop("regularizer", None)
+    decay = _number(group["weight_decay"])
+    return Adam(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), later=True, decoupled_decay=decay, **common)
+
+
+def _sparse_adam(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    beta1, beta2 = map(_number, group["betas"])
+    return Adam(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), lazy_mode=True, powers_after=True, **common)
+
+
+def _adagrad(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    if group["lr_decay"]:
+        return f"lr_decay={group['lr_decay']} is not translated; a scheduler is"
+    start = _number(group["initial_accumulator_value"])
+    return Adagrad(epsilon=_number(group["eps"]), initial_accumulator_value=start, **common)
+
+
+def _rmsprop(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    return RMSProp(
+        rho=_number(group["alpha"]),
+        epsilon=_number(group["eps"]),
+        momentum=_number(group["momentum"]),
+        centered=bool(group["centered"]),
+        of_root=True,
+        **common,
+    )
+
+
+def _adamax(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    beta1, beta2 = map(_number, group["betas"])
+    return Adamax(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), of_gradient=True, **common)
+
+
+def _adadelta(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
+    return Adadelta(epsilon=_number(group["eps"]), rho=_number(group["rho"]), later=True, **common)
+
+
+_TRANSLATED: Mapping[str, _Translation] = {
+    "SGD": _sgd,
+    "Adam": _adam_or_adamw,
+    "AdamW": _adamw,
+    "SparseAdam": _sparse_adam,
+    "Adagrad": _adagrad,
+    "RMSprop": _rmsprop,
+    "Adamax": _adamax,
+    "Adadelta": _adadelta,
+}
+"""The optimizers of torch that are translated, by the names of their classes."""
+
+
+# The state that an optimizer has by now.
+
+
+_STATES: Mapping[str, Mapping[str, str]] = {
+    "SGD": {"velocity": "momentum_buffer"},
+    "Adam": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
+    "AdamW": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
+    "SparseAdam": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
+    "Adagrad": {"moment": "sum"},
+    "RMSprop": {"momentum": "momentum_buffer", "mean_square": "square_avg", "mean_grad": "grad_avg"},
+    "Adamax": {"moment": "exp_avg", "inf_norm": "exp_inf"},
+    "Adadelta": {"_avg_squared_grad": "square_avg", "_avg_squared_update": "acc_delta"},
+}
+"""Torch's name of each state of a parameter, by the program's; powers of beta are made of the number of steps."""
+
+_POWERS = ("beta1_pow_acc", "beta2_pow_acc")
+"""States that hold a power of beta: after n steps that of n + 1."""
+
+
+def states_of(group: Group, param: str, variables: Mapping[str, str]) -> dict[str, Array]:
+    """The start values of a parameter's state variables, which are given by role, from what torch's optimizer has."""
+    held = group.states.get(param)
+    if held is None:
+        return {}
+    result: dict[str, Array] = {}
+    for role, name in variables.items():
+        if role in _POWERS and isinstance(group.optimizer, Adam | Adamax):
+            beta: Any = group.optimizer.beta1 if role == _POWERS[0] else group.optimizer.beta2
+            result[name] = np.array([float(beta) ** (float(held["step"]) + 1)])
+            continue
+        value = held.get(_STATES[group.kind].get(role, ""))
+        if value is not None:
+            result[name] = value.detach().cpu().numpy().copy()
+    return result
+
+
+# Rates that change from step to step.
+
+
+def _rates(
+    optimizers: Sequence[Any], schedules: Sequence[Any], steps: int | None, findings: list[Diagnostic]
+) -> dict[tuple[int, int], tuple[float, ...]]:
+    """The rates of the first steps of each group (the number of its optimizer, its own number) with a schedule."""
+    result: dict[tuple[int, int], tuple[float, ...]] = {}
+    for schedule in schedules:
+        kind = type(schedule).__name__
+        which = [at for at, one in enumerate(optimizers) if one is getattr(schedule, "optimizer", None)]
+        if not which:
+            findings.append(error(OPTIMIZER_CODE, f"{kind} is a scheduler of another optimizer"))
+        elif kind == "ReduceLROnPlateau":
+            findings.append(error(OPTIMIZER_CODE, f"{kind} is not translated: its rates depend on more than the step"))
+        elif steps is None or steps < 1:
+            message = f"{kind}: how many steps it is asked for must be said (steps=1000)"
+            findings.append(error(OPTIMIZER_CODE, message))
+        else:
+            rates, changed = _first_rates(schedule, steps)
+            findings += [
+                error(OPTIMIZER_CODE, f"{kind} changes {name}, too, which is not translated") for name in changed
+            ]
+            for number, listed in enumerate(rates):
+                result[which[0], number] = listed
+    return result
+
+
+def _first_rates(schedule: Any, steps: int) -> tuple[list[tuple[float, ...]], list[str]]:
+    """The rates that a scheduler gives each group of its optimizer in the next steps, and what else of them it changes.
+
+    The scheduler and the optimizer stay as they are.
+    """
+    mine = copy.copy(schedule)
+    mine.__dict__.update({key: copy.copy(value) for key, value in schedule.__dict__.items() if key != "optimizer"})
+    mine.optimizer = copy.copy(schedule.optimizer)
+    groups: list[dict[str, Any]] = [{**group} for group in schedule.optimizer.param_groups]
+    mine.optimizer.param_groups = groups
+    rates: list[list[float]] = [[] for _ in groups]
+    changed: dict[str, None] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(steps):
+            for held, group in zip(rates, groups, strict=True):
+                held.append(float(group["lr"]))
+            mine.step()
+            pairs = zip(groups, schedule.optimizer.param_groups, strict=True)
+            changed |= {name: None for new, old in pairs for name in _SETTINGS if new.get(name) != old.get(name)}
+    return [tuple(held) for held in rates], list(changed)
+
+
+_SETTINGS = ("momentum", "betas", "weight_decay", "alpha", "rho", "eps")
+"""The numbers of a group that a scheduler may change beside its rate."""
+
+
+# Clipping.
+
+
+Clipping: TypeAlias = ClipByValue | ClipByGlobalNorm | ClipByNorm
+"""How gradients are clipped before the updates."""
+
+NORM_EPSILON = 1e-6
+"""What torch adds to the norm that gradients are divided by."""
+
+
+def clip_grad_norm(max_norm: float) -> Clipping:
+    """Clipping as of `torch.nn.utils.clip_grad_norm_`: one factor for all, so that the norm is at most `max_norm`."""
+    return ClipByGlobalNorm(float(max_norm), epsilon=NORM_EPSILON)
+
+
+def clip_grad_value(clip_value: float) -> Clipping:
+    """Clipping as of `torch.nn.utils.clip_grad_value_`: each element of all gradients within `clip_value` of 0."""
+    return ClipByValue(float(clip_value))

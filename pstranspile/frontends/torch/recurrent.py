@@ -1,0 +1,130 @@
+"""LSTM, GRU and plain recurrent layers as static recurrences: what is outside of them for all steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pstranspile.frontends.layers.basic import unary
+from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.loops import StaticRNN
+from pstranspile.frontends.layers.tensor import matmul, split
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.read_tensors import FAR, reshape, sizes_of, transpose
+from pstranspile.frontends.torch.networks import dropped
+from pstranspile.frontends.torch.tracing import Tracing, aten
+
+
+class _Weights(NamedTuple):
+    """The weights of a layer in one direction: of its input, of its state, and their biases ("" for none)."""
+
+    entering: str
+    kept: str
+    entering_bias: str = ""
+    kept_bias: str = ""
+
+
+@aten("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+def _recurrent(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x, start, listed, biased, layers, rate, training, both_ways, rows_first = node.args
+    starts = [tracing.value(one) for one in (start if kind == "lstm" else [start])]
+    each, ways = 4 if biased else 2, 2 if both_ways else 1
+    names = [tracing.value(one) for one in listed]
+    if len(names) != each * layers * ways:
+        raise Refused("it has a projection of its state (proj_size)")
+    weights = [_Weights(*names[at : at + each]) for at in range(0, len(names), each)]
+    value = tracing.value(x)
+    if len(tracing.dims(value)) != 3:
+        raise Refused("it has no dim of rows")
+    if rows_first:
+        transpose(value, turned := tracing.temp(value), [1, 0, 2], tracing)
+        value = turned
+    lasts: list[list[str]] = []
+    for layer in range(layers):
+        if layer and rate and training:
+            value = dropped(value, float(rate), tracing)
+        made: list[str] = []
+        for way in range(ways):
+            at = layer * ways + way
+            begins = [_of_layer(one, at, tracing) for one in starts]
+            outputs, ends = _direction(kind, value, begins, weights[at], bool(way), out, tracing)
+            made.append(outputs)
+            lasts.append(ends)
+        value = made[0] if ways == 1 else tracing.made("concat", out, {"axis": 2}, X=made)
+    if rows_first:
+        transpose(value, turned := tracing.temp(out), [1, 0, 2], tracing)
+        value = turned
+    states = [_stacked([ends[which] for ends in lasts], out, tracing) for which in range(len(starts))]
+    tracing.parts[node.name] = [value, *states]
+
+
+def _of_layer(start: str, at: int, tracing: Tracing) -> str:
+    """The state [rows, width] that a layer begins with, of those of all [layers, rows, width]."""
+    attrs = {"axes": [0], "decrease_axis": [0], "starts": [at], "ends": [at + 1]}
+    return tracing.made("slice", start, attrs, Input=start)
+
+
+def _stacked(parts: list[str], of: str, tracing: Tracing) -> str:
+    return parts[0] if len(parts) == 1 else tracing.made("concat", of, {"axis": 0}, X=parts)
+
+
+def _direction(
+    kind: str, x: str, starts: Sequence[str], weights: _Weights, backwards: bool, of: str, tracing: Tracing
+) -> tuple[str, list[str]]:
+    """What a layer makes in one direction: outputs [steps, rows, width], and states [1, rows, width] at the end.
+
+    Of a bias that is added to what comes from the state, all but a GRU's is added for all steps at once.
+    """
+    if backwards:
+        x = tracing.made("reverse", x, {"axis": [0]}, X=x)
+    sizes = sizes_of(x, tracing)
+    reshape(x, rows := tracing.temp(x), [-1, sizes[2]], tracing)
+    entering = tracing.made("matmul", of, {"transpose_Y": True}, X=rows, Y=weights.entering)
+    outside = [weights.entering_bias, *([] if kind == "gru" else [weights.kept_bias])]
+    for bias in filter(None, outside):
+        entering = tracing.made("elementwise_add", of, X=entering, Y=bias)
+    reshape(entering, steps := tracing.temp(of), [*sizes[:2], tracing.dims(weights.entering)[0]], tracing)
+    draft = tracing.draft
+    rnn = StaticRNN(draft)
+    held = {name: Value(draft, tracing.name(name)) for name in (*starts, steps, *filter(None, weights))}
+    with rnn.step():
+        given = rnn.step_input(held[steps])
+        before = [rnn.memory(held[start]) for start in starts]
+        inside = matmul(before[0], held[weights.kept], transpose_y=True)
+        if kind == "gru" and weights.kept_bias:
+            inside = inside + held[weights.kept_bias]
+        after = _CELLS[kind](given, inside, before)
+        for old, new in zip(before, after, strict=True):
+            rnn.update_memory(old, new)
+        for new in after:
+            rnn.step_output(new)
+    made = [value.name for value in rnn.outputs()]
+    last = {"axes": [0], "starts": [-1], "ends": [FAR]}
+    ends = [tracing.made("slice", of, last, Input=name) for name in made]
+    outputs = tracing.made("reverse", of, {"axis": [0]}, X=made[0]) if backwards else made[0]
+    return outputs, ends
+
+
+def _long(given: Value, inside: Value, before: list[Value]) -> list[Value]:
+    """A step of an LSTM, whose gates are those to enter, to forget, the new value, and to leave."""
+    enter, forget, new, leave = split(given + inside, 4, dim=1)
+    cell = unary("sigmoid", forget) * before[1] + unary("sigmoid", enter) * unary("tanh", new)
+    return [unary("sigmoid", leave) * unary("tanh", cell), cell]
+
+
+def _gated(given: Value, inside: Value, before: list[Value]) -> list[Value]:
+    """A step of a GRU, whose gates are those to reset and to keep, and the new value."""
+    (reset_x, keep_x, new_x), (reset_h, keep_h, new_h) = split(given, 3, dim=1), split(inside, 3, dim=1)
+    reset, keep = unary("sigmoid", reset_x + reset_h), unary("sigmoid", keep_x + keep_h)
+    new = unary("tanh", new_x + reset * new_h)
+    return [new + keep * (before[0] - new)]
+
+
+_CELLS: dict[str, Callable[[Value, Value, list[Value]], list[Value]]] = {
+    "lstm": _long,
+    "gru": _gated,
+    "rnn_tanh": lambda given, inside, _: [unary("tanh", given + inside)],
+    "rnn_relu": lambda given, inside, _: [unary("relu", given + inside)],
+}
+"""The step of each kind of layer: from what enters, what its state makes, and its states before."""

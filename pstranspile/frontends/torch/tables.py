@@ -1,0 +1,209 @@
+"""ATen operators that look up rows of tables, one by one or in bags, as ops of a program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pstranspile.frontends.onnx.read_tensors import (
+    expand,
+    of_one_shape,
+    reshape,
+    sizes_of,
+    with_x_shape,
+)
+from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.torch.elements import compared, reduced
+from pstranspile.frontends.torch.tensors import cut, picked
+from pstranspile.frontends.torch.tracing import Tracing, argument, aten
+from pstranspile.ir.types import DType
+
+
+@aten("embedding")
+def _embedding(node: Any, tracing: Tracing, out: str) -> None:
+    weight, ids = node.args[0], tracing.as_type(tracing.value(node.args[1]), DType.INT64)
+    padding, sparse = argument(node, 2, "padding_idx", -1), bool(argument(node, 4, "sparse", False))
+    scalar = tracing.is_scalar(ids)
+    made = tracing.temp(out) if scalar else out
+    if padding < 0 or (not sparse and _stays_zero(weight, padding, tracing)):
+        looked_up(tracing.value(weight), ids, made, padding, sparse, tracing)
+    else:  # its row is what it is, and gets no gradient
+        looked_up(tracing.value(weight), ids, rows := tracing.temp(out), -1, sparse, tracing)
+        kept = tracing.made("assign", out, X=rows)
+        here = compared("equal", ids, tracing.constant_of(padding, DType.INT64, out), tracing)
+        with_x_shape("unsqueeze2", here, wide := tracing.temp(out), tracing, axes=[len(tracing.dims(ids))])
+        tracing.draft.stop_gradient.update((kept, wide))
+        condition, first, second = of_one_shape([wide, kept, rows], tracing)
+        tracing.op("where", {"Condition": condition, "X": first, "Y": second}, {"Out": made})
+    if scalar:
+        reshape(made, out, [tracing.dims(tracing.value(weight))[1]], tracing)
+
+
+def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
+    """Whether the row `padding` of a table is 0, and nothing that is computed of the table changes it."""
+    array = tracing.arrays.get(tracing.value(weight))
+    alike = all(
+        user.target.__name__.startswith("embedding.") and argument(user, 2, "padding_idx", -1) == padding
+        for user in weight.users
+    )
+    return alike and array is not None and not array[padding].any()
+
+
+def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, tracing: Tracing) -> None:
+    """`out` has the rows of a table that ids (i64) name: 0 for the id `padding` (-1: for none)."""
+    attrs = {"is_sparse": sparse, "padding_idx": padding}
+    tracing.op("lookup_table_v2", {"W": weight, "Ids": ids}, {"Out": out}, **attrs)
+
+
+_SUM, _MEAN, _MAX = 0, 1, 2
+
+
+@aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
+    weight, indices, offsets = node.args[:3]
+    mode, padding = argument(node, 4, "mode", _SUM), argument(node, 8, "padding_idx", None)
+    sparse, weights = bool(argument(node, 5, "sparse", False)), argument(node, 6, "per_sample_weights")
+    matrix = _matrix(indices, offsets, tracing)
+    ids = tracing.as_type(tracing.value(indices) if matrix is None else matrix, DType.INT64)
+    looked_up(tracing.value(weight), ids, rows := tracing.temp(out), -1, sparse, tracing)
+    if weights is not None:
+        factors = tracing.value(weights)
+        reshape(factors, wide := tracing.temp(factors), [*sizes_of(ids, tracing), 1], tracing)
+        rows = tracing.made("elementwise_mul", out, X=rows, Y=wide)
+    counted_in = None if padding is None or padding < 0 else _other_than(padding, ids, tracing)
+    last = bool(argument(node, 7, "include_last_offset", False))
+    bags = _InRows(tracing) if matrix is not None else _AtOffsets(tracing, tracing.value(offsets), rows, last)
+    if mode == _MAX:
+        made = bags.largest(_left_out(rows, counted_in, -math.inf, tracing))
+        if counted_in is not None:  # a bag of nothing else is 0
+            empty = compared("equal", made, tracing.constant_of(-math.inf, tracing.dtype(made), out), tracing)
+            made = _left_out(made, tracing.made("logical_not", out, X=empty), 0.0, tracing)
+    else:
+        made = bags.total(_left_out(rows, counted_in, 0.0, tracing))
+        if mode == _MEAN:
+            made = _mean_of_bags(made, bags, rows, counted_in, tracing)
+    tracing.parts[node.name] = [made, None, None, None]
+
+
+def _other_than(padding: int, ids: str, tracing: Tracing) -> str:
+    """Whether each id is another one than that of padding, with a dim for the elements of its row."""
+    other = compared("not_equal", ids, tracing.constant_of(padding, DType.INT64, ids), tracing)
+    with_x_shape("unsqueeze2", other, wide := tracing.temp(ids), tracing, axes=[len(tracing.dims(ids))])
+    tracing.draft.stop_gradient.add(wide)
+    return wide
+
+
+def _left_out(rows: str, kept: str | None, number: float, tracing: Tracing) -> str:
+    """Rows with a number in place of those that are not kept (None: all are)."""
+    if kept is None:
+        return rows
+    filler = tracing.constant_of(number, tracing.dtype(rows), rows)
+    condition, x, y = of_one_shape([kept, rows, filler], tracing)
+    return tracing.made("where", rows, Condition=condition, X=x, Y=y)
+
+
+def _mean_of_bags(total: str, bags: _InRows | _AtOffsets, rows: str, kept: str | None, tracing: Tracing) -> str:
+    """Sums of bags divided by how many ids each has; 0 for a bag without any."""
+    if kept is None and isinstance(bags, _InRows):
+        width = tracing.size(rows, 1)
+        if not is_code(width):
+            return tracing.scaled(total, 1 / width)
+    kind = tracing.dtype(rows)
+    cut(rows, column := tracing.temp(rows), len(tracing.dims(rows)) - 1, 0, 1, 1, tracing)
+    ones = tracing.made("fill_any_like", rows, {"value": 1.0}, X=column)
+    tracing.draft.stop_gradient.update((column, ones))
+    each = ones if kept is None else tracing.as_type(kept, kind)
+    count = bags.total(each)
+    least = tracing.made("elementwise_max", rows, X=count, Y=tracing.constant_of(1, kind, rows))
+    tracing.draft.stop_gradient.update((each, count, least))
+    return tracing.made("elementwise_div", rows, X=total, Y=least)
+
+
+def _matrix(indices: Any, offsets: Any, tracing: Tracing) -> str | None:
+    """The matrix of ids, a row for each bag, that indices and offsets were made of; None if they are no such."""
+    if indices.op != "call_function" or not indices.target.__name__.startswith(("view", "reshape")):
+        return None
+    if offsets.op != "call_function" or not offsets.target.__name__.startswith("arange"):
+        return None
+    matrix = indices.args[0]
+    shape = matrix.meta["val"].shape
+    numbers = list(offsets.args)
+    if len(shape) != 2 or not isinstance(shape[1], int) or len(numbers) < 3 or numbers[2] != shape[1]:
+        return None
+    return tracing.value(matrix)
+
+
+class _InRows:
+    """Bags that are the rows of a matrix of ids."""
+
+    def __init__(self, tracing: Tracing):
+        self.tracing = tracing
+
+    def total(self, rows: str) -> str:
+        """The sum of each bag [bags, width] of rows [bags, ids, width]."""
+        reduced("reduce_sum", rows, made := self.tracing.temp(rows), [1], False, self.tracing)
+        return made
+
+    def largest(self, rows: str) -> str:
+        """The largest elements of each bag, as `total`."""
+        return picked("max", rows, rows, 1, False, self.tracing)[0]
+
+
+class _AtOffsets:
+    """Bags of which each begins at an offset into rows [ids, width]; with `last` the last offset is their end."""
+
+    def __init__(self, tracing: Tracing, offsets: str, rows: str, last: bool):
+        self.tracing = tracing
+        self.offsets = tracing.as_type(offsets, DType.INT64)
+        self.count = tracing.integer("Add", tracing.size(offsets, 0), -1) if last else tracing.size(offsets, 0)
+        self.ids = tracing.size(rows, 0)
+        self.last = last
+        self._bags = ""
+
+    def bags(self) -> str:
+        """The number of the bag of each id [ids, 1]: of offsets at or before it, less one."""
+        if not self._bags:
+            tracing, of = self.tracing, self.offsets
+            begins = of
+            if self.last:
+                cut(of, begins := tracing.temp(of), 0, 0, -1, 1, tracing)
+            with_x_shape("unsqueeze2", begins, places := tracing.temp(of), tracing, axes=[1])
+            longer = tracing.integer("Add", self.ids, 1)
+            zeros = tracing.temp(of)
+            expand(tracing.constant_of(0, DType.INT64, of), zeros, [longer], tracing)
+            ones = tracing.made("fill_any_like", of, {"value": 1.0}, X=begins)
+            marks = tracing.made("scatter_nd_add", of, X=tracing.resolved(zeros), Index=places, Updates=ones)
+            passed = tracing.made("cumsum", of, {"axis": 0}, X=marks)
+            cut(passed, inside := tracing.temp(of), 0, 0, -1, 1, tracing)
+            bags = tracing.scaled(inside, 1.0, -1.0)
+            with_x_shape("unsqueeze2", bags, column := tracing.temp(of), tracing, axes=[1])
+            made = (begins, places, zeros, ones, marks, passed, inside, bags, column)
+            tracing.draft.stop_gradient.update(made)
+            self._bags = column
+        return self._bags
+
+    def total(self, rows: str) -> str:
+        """The sum of each bag [bags, width]."""
+        tracing, kind = self.tracing, self.tracing.dtype(rows)
+        expand(
+            tracing.constant_of(0, kind, rows),
+            zeros := tracing.temp(rows),
+            [self.count, tracing.size(rows, 1)],
+            tracing,
+        )
+        zeros = tracing.resolved(zeros)
+        tracing.draft.stop_gradient.add(zeros)
+        return tracing.made("scatter_nd_add", rows, X=zeros, Index=self.bags(), Updates=rows)
+
+    def largest(self, rows: str) -> str:
+        """The largest elements of each bag; 0 for a bag without ids."""
+        tracing, ends = self.tracing, self.offsets
+        if not self.last:
+            whole = tracing.as_type(tracing.measured(self.ids), DType.INT64)
+            ends = tracing.made("concat", rows, {"axis": 0}, X=[ends, whole])
+        ends = tracing.as_type(ends, DType.INT32)
+        tracing.draft.stop_gradient.add(ends)
+        bags = tracing.made("lod_reset", rows, X=rows, Y=ends)
+        made, places = tracing.temp(rows), tracing.temp(rows)
+        tracing.op("sequence_pool", {"X": bags}, {"Out": made, "MaxIndex": places}, pooltype="MAX", pad_value=0.0)
+        return made

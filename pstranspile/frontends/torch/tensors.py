@@ -1,0 +1,707 @@
+"""ATen operators about dims and places of elements as ops of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.read_tensors import (
+    FAR,
+    counted,
+    expand,
+    of_one_shape,
+    reshape,
+    sizes_of,
+    swapped,
+    transpose,
+    with_x_shape,
+)
+from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduced
+from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
+from pstranspile.ir.types import DType
+
+# Other dims.
+
+
+def reshaped(x: str, out: str, dims: Sequence[int], tracing: Tracing) -> None:
+    """`out` is `x` with these dims: numbers or codes."""
+    if list(dims) == sizes_of(x, tracing):
+        tracing.alias(out, x)
+    else:
+        reshape(x, out, dims, tracing)
+
+
+@aten("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as")
+def _view(node: Any, tracing: Tracing, out: str) -> None:
+    reshaped(tracing.value(node.args[0]), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("squeeze", "unsqueeze")
+def _squeeze(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    rank, made = len(tracing.dims(x)), len(node.meta["val"].shape)
+    if node.target.__name__.startswith("unsqueeze"):
+        axis = node.args[1] % (rank + 1)
+        if not rank:
+            tracing.alias(out, x)
+            tracing.scalars.discard(out)
+            reshape(x, out, [1], tracing)
+        else:
+            with_x_shape("unsqueeze2", x, out, tracing, axes=[axis])
+        return
+    sizes = sizes_of(x, tracing)
+    axes = [axis for axis in axes_of(argument(node, 1, "dim"), rank) if sizes[axis] == 1]
+    if not axes:
+        tracing.alias(out, x)
+    elif made == 0:
+        reshaped(x, out, [], tracing)
+    else:
+        with_x_shape("squeeze2", x, out, tracing, axes=axes)
+
+
+@aten("permute", "transpose", "t", "numpy_T", "swapaxes")
+def _permute(node: Any, tracing: Tracing, out: str) -> None:
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    rank = len(tracing.dims(x))
+    order = [*range(rank)]
+    if kind == "permute":
+        order = [axis % rank for axis in node.args[1]]
+    elif kind in ("t", "numpy_T"):
+        order.reverse()
+    else:
+        first, second = (axis % rank for axis in node.args[1:])
+        order[first], order[second] = second, first
+    if order == sorted(order):
+        tracing.alias(out, x)
+    else:
+        transpose(x, out, order, tracing)
+
+
+@aten("expand", "expand_as", "broadcast_to")
+def _expand(node: Any, tracing: Tracing, out: str) -> None:
+    expand(tracing.value(node.args[0]), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("broadcast_tensors")
+def _broadcast(node: Any, tracing: Tracing, out: str) -> None:
+    made: list[str | None] = []
+    for arg, value in zip(node.args[0], node.meta["val"], strict=True):
+        name = tracing.temp(out)
+        tracing.note(name, value)
+        expand(tracing.value(arg), name, tracing.shape_of(value, name), tracing)
+        made.append(name)
+    tracing.parts[node.name] = made
+
+
+@aten("repeat", "tile")
+def _repeat(node: Any, tracing: Tracing, out: str) -> None:
+    x, times = tracing.value(node.args[0]), tracing.numbers_of(node.args[1])
+    missing = len(times) - len(tracing.dims(x))
+    if missing > 0:
+        with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[*range(missing)])
+        x = wide
+    repeated(x, out, times, tracing)
+
+
+def repeated(x: str, out: str, times: Sequence[int], tracing: Tracing) -> None:
+    """`out` is `x` so many times along each dim."""
+    listed = [-1 if is_code(count) else count for count in times]
+    inputs: dict[str, Any] = {"X": x}
+    if -1 in listed:
+        inputs["expand_times_tensor"] = [tracing.measured(count) for count in times]
+    tracing.op("expand", inputs, {"Out": out}, expand_times=listed)
+
+
+@aten("repeat_interleave.self_int")
+def _interleave(node: Any, tracing: Tracing, out: str) -> None:
+    x, times, axis = tracing.value(node.args[0]), tracing.number_of(node.args[1]), argument(node, 2, "dim")
+    if axis is None:
+        raise Refused("it repeats the elements of all dims; give it a dim")
+    sizes = sizes_of(x, tracing)
+    axis %= len(sizes)
+    with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[axis + 1])
+    counts = [1] * (len(sizes) + 1)
+    counts[axis + 1] = times
+    repeated(wide, many := tracing.temp(x), counts, tracing)
+    reshape(many, out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+# Put together, and cut.
+
+
+@aten("cat", "concat")
+def _cat(node: Any, tracing: Tracing, out: str) -> None:
+    kind = dtype_of(node.meta["val"].dtype)
+    names = [tracing.as_type(tracing.value(arg), kind) for arg in node.args[0] if tuple(arg.meta["val"].shape) != (0,)]
+    axis = argument(node, 1, "dim", 0) % len(node.meta["val"].shape)
+    tracing.op("concat", {"X": names}, {"Out": out}, axis=axis)
+
+
+@aten("stack")
+def _stack(node: Any, tracing: Tracing, out: str) -> None:
+    names = [tracing.value(arg) for arg in node.args[0]]
+    if not tracing.dims(names[0]):
+        tracing.op("concat", {"X": names}, {"Out": out}, axis=0)
+        return
+    axis = argument(node, 1, "dim", 0) % len(node.meta["val"].shape)
+    tracing.op("stack", {"X": names}, {"Y": out}, axis=axis)
+
+
+@aten("split", "split_with_sizes", "chunk", "tensor_split")
+def _split(node: Any, tracing: Tracing, out: str) -> None:
+    x, values = tracing.value(node.args[0]), node.meta["val"]
+    axis = argument(node, 2, "dim", 0) % len(tracing.dims(x))
+    sizes = [value.shape[axis] for value in values]
+    if any(not isinstance(size, int) for size in sizes):
+        raise Refused("it cuts the rows of the batch into a number of parts that the size of the batch decides")
+    if is_code(tracing.size(x, axis)):
+        raise Refused("it cuts the rows of the batch into parts of the size that the example has")
+    names = [tracing.temp(out) for _ in sizes]
+    for name, value in zip(names, values, strict=True):
+        tracing.note(name, value)
+    if len(names) == 1:
+        tracing.alias(names[0], x)
+    else:
+        attrs = {"num": len(sizes)} if len({*sizes}) == 1 else {"sections": sizes, "num": 0}
+        tracing.op("split", {"X": x}, {"Out": names}, axis=axis, **attrs)
+    tracing.parts[node.name] = [*names]
+
+
+@aten("unbind")
+def _unbind(node: Any, tracing: Tracing, out: str) -> None:
+    x, values = tracing.value(node.args[0]), node.meta["val"]
+    rank = len(tracing.dims(x))
+    axis = argument(node, 1, "dim", 0) % rank
+    names = [tracing.temp(out) for _ in values]
+    for name, value in zip(names, values, strict=True):
+        tracing.note(name, value)
+    if rank == 1:
+        for at, name in enumerate(names):
+            tracing.op("slice", {"Input": x}, {"Out": name}, axes=[0], starts=[at], ends=[at + 1])
+    else:
+        tracing.op("unstack", {"X": x}, {"Y": names}, axis=axis, num=len(names))
+    tracing.parts[node.name] = [*names]
+
+
+@aten("slice", "narrow")
+def _slice(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    axis = argument(node, 1, "dim", 0) % len(tracing.dims(x))
+    if node.target.__name__.startswith("narrow"):
+        start, length = tracing.numbers_of(node.args[2:4])
+        end, step = tracing.integer("Add", start, length), 1
+    else:
+        start, end, step = (argument(node, at, name) for at, name in ((2, "start"), (3, "end"), (4, "step")))
+        start = 0 if start is None else tracing.number_of(start)
+        end = FAR if end is None else tracing.number_of(end)
+        step = 1 if step is None else tracing.number_of(step)
+    size = tracing.size(x, axis)
+    whole = start == 0 and (end >= FAR or end == size) if not is_code(end) else start == 0 and end == size
+    if whole and step == 1:
+        tracing.alias(out, x)
+        return
+    cut(x, out, axis, start, end, step, tracing)
+
+
+def cut(x: str, out: str, axis: int, start: int, end: int, step: int, tracing: Tracing) -> None:
+    """`out` has every `step`-th element of `x` from `start` to `end` along an axis."""
+    inputs: dict[str, Any] = {"Input": x}
+    attrs: dict[str, object] = {"axes": [axis]}
+    computed = is_code(start) or is_code(end)
+    for name, slot, number in (("starts", "StartsTensorList", start), ("ends", "EndsTensorList", end)):
+        attrs[name] = [-1 if is_code(number) else max(min(number, FAR), -FAR)]
+        if computed:
+            inputs[slot] = [tracing.measured(number if is_code(number) else max(min(number, FAR), -FAR))]
+    if computed:
+        attrs["infer_flags"] = [-1]
+    if step == 1:
+        tracing.op("slice", inputs, {"Out": out}, **attrs)
+    else:
+        tracing.op("strided_slice", inputs, {"Out": out}, strides=[step], **attrs)
+
+
+@aten("select")
+def _select(node: Any, tracing: Tracing, out: str) -> None:
+    x, axis, at = tracing.value(node.args[0]), node.args[1], tracing.number_of(node.args[2])
+    rank = len(tracing.dims(x))
+    axis %= rank
+    if is_code(at):
+        raise Refused("it picks a place that a run knows")
+    attrs = {"axes": [axis], "starts": [at], "ends": [FAR if at == -1 else at + 1]}
+    if rank == 1:
+        tracing.op("slice", {"Input": x}, {"Out": out}, **attrs)
+    else:
+        tracing.op("slice", {"Input": x}, {"Out": out}, decrease_axis=[axis], **attrs)
+
+
+@aten("slice_scatter", "select_scatter")
+def _scattered(node: Any, tracing: Tracing, out: str) -> None:
+    """A value with a part of it replaced: what comes before, the part, and what comes after."""
+    x, part = (tracing.value(arg) for arg in node.args[:2])
+    if node.target.__name__.startswith("select"):
+        axis, at = node.args[2] % len(tracing.dims(x)), node.args[3]
+        with_x_shape("unsqueeze2", part, wide := tracing.temp(part), tracing, axes=[axis])
+        part, start, step = wide, at, 1
+        size = tracing.size(x, axis)
+        start = at if at >= 0 else tracing.integer("Add", size, at)
+        end = tracing.integer("Add", start, 1)
+    else:
+        axis = argument(node, 2, "dim", 0) % len(tracing.dims(x))
+        start = tracing.number_of(argument(node, 3, "start", 0) or 0)
+        end = argument(node, 4, "end")
+        end = FAR if end is None else tracing.number_of(end)
+        step = argument(node, 5, "step", 1)
+    size = tracing.size(x, axis)
+    if step != 1 or (not is_code(start) and start < 0) or (not is_code(end) and end < 0):
+        raise Refused("it replaces a part that is counted from the end, or every other element")
+    parts: list[str] = []
+    if start != 0:
+        cut(x, before := tracing.temp(out), axis, 0, start, 1, tracing)
+        parts.append(before)
+    parts.append(part)
+    if is_code(end) or (end < FAR and end != size):
+        cut(x, after := tracing.temp(out), axis, end, FAR, 1, tracing)
+        parts.append(after)
+    if len(parts) == 1:
+        tracing.alias(out, part)
+    else:
+        tracing.op("concat", {"X": parts}, {"Out": out}, axis=axis)
+
+
+@aten("flip")
+def _flip(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    tracing.op("reverse", {"X": x}, {"Out": out}, axis=axes_of(node.args[1], len(tracing.dims(x))))
+
+
+@aten("roll")
+def _roll(node: Any, tracing: Tracing, out: str) -> None:
+    x, shifts, axes = tracing.value(node.args[0]), node.args[1], argument(node, 2, "dims", [])
+    if not axes:
+        raise Refused("it rolls the elements of all dims; give it dims")
+    dims = axes_of(axes, len(tracing.dims(x)))
+    tracing.op(
+        "roll",
+        {"X": x},
+        {"Out": out},
+        shifts=[int(s) for s in ([shifts] if isinstance(shifts, int) else shifts)],
+        dims=dims,
+    )
+
+
+@aten("pad", "constant_pad_nd")
+def _pad(node: Any, tracing: Tracing, out: str) -> None:
+    x, pads = tracing.value(node.args[0]), list(node.args[1])
+    mode, number = "constant", argument(node, 2, "value", 0)
+    if node.target.__name__.startswith("pad"):
+        mode, number = argument(node, 2, "mode", "constant"), argument(node, 3, "value", 0)
+    if any(hasattr(count, "name") for count in pads):
+        raise Refused("it pads by numbers that a run makes")
+    rank = len(tracing.dims(x))
+    sides = [(0, 0)] * rank
+    for at in range(len(pads) // 2):
+        sides[rank - 1 - at] = (pads[2 * at], pads[2 * at + 1])
+    for axis, (before, after) in enumerate(sides):
+        if min(before, after) < 0:  # less than nothing is cut off
+            size = tracing.size(x, axis)
+            end = tracing.integer("Add", size, min(after, 0))
+            cut(x, part := tracing.temp(x), axis, max(-before, 0), end, 1, tracing)
+            x, sides[axis] = part, (max(before, 0), max(after, 0))
+    if mode == "constant":
+        flat = [count for pair in sides for count in pair]
+        tracing.op("pad", {"X": x}, {"Out": out}, paddings=flat, pad_value=float(number or 0))
+    else:
+        _pad_image(x, out, mode, sides, tracing)
+
+
+def _pad_image(x: str, out: str, mode: str, sides: Sequence[tuple[int, int]], tracing: Tracing) -> None:
+    """`out` is `x` continued along its last one or two dims by what it has there."""
+    modes = {"reflect": "reflect", "replicate": "edge"}
+    if mode not in modes or len(sides) not in (3, 4) or any(pair != (0, 0) for pair in sides[:2]):
+        raise Refused(f"it pads by {mode} other than the last dims of images or rows of them")
+    attrs = {"mode": modes[mode], "paddings": [count for pair in [(0, 0), *sides][-2:] for count in pair]}
+    if len(sides) == 3:
+        with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
+        padded = tracing.made("pad2d", out, attrs, X=wide)
+        with_x_shape("squeeze2", padded, out, tracing, axes=[2])
+    else:
+        tracing.op("pad2d", {"X": x}, {"Out": out}, **attrs)
+
+
+@aten("diagonal")
+def _diagonal(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    rank = len(tracing.dims(x))
+    first, second = argument(node, 2, "dim1", 0) % rank, argument(node, 3, "dim2", 1) % rank
+    if argument(node, 1, "offset", 0) or rank != 2 or {first, second} != {0, 1}:
+        raise Refused("it takes a diagonal that is not the main one of a matrix")
+    length = tracing.shape_of(node.meta["val"], x)[0]
+    line = numbered(length, x, tracing)
+    cut(x, square := tracing.temp(x), 0, 0, length, 1, tracing)
+    with_x_shape("unsqueeze2", line, column := tracing.temp(x), tracing, axes=[1])
+    tracing.draft.stop_gradient.add(column)
+    picked = tracing.made("index_sample", out, X=square, Index=column)
+    with_x_shape("squeeze2", picked, out, tracing, axes=[1])
+
+
+@aten("eye")
+def _eye(node: Any, tracing: Tracing, out: str) -> None:
+    rows, columns = tracing.shape_of(node.meta["val"], out)
+    first, second = (numbered(count, out, tracing) for count in (rows, columns))
+    with_x_shape("unsqueeze2", first, wide := tracing.temp(out), tracing, axes=[1])
+    compare("equal", wide, second, same := tracing.temp(out), tracing)
+    tracing.cast(same, out, dtype_of(node.meta["val"].dtype))
+    tracing.draft.stop_gradient.update((wide, out))
+
+
+def numbered(count: int, of: str, tracing: Tracing) -> str:
+    """The whole numbers from 0 to a number or the code of one (i64)."""
+    bounds = [tracing.as_type(tracing.measured(number), DType.INT64) for number in (0, count, 1)]
+    line = tracing.made("range", of, Start=bounds[0], End=bounds[1], Step=bounds[2])
+    tracing.draft.stop_gradient.add(line)
+    return line
+
+
+@aten("triu", "tril")
+def _triangle(node: Any, tracing: Tracing, out: str) -> None:
+    lower = node.target.__name__.startswith("tril")
+    x = tracing.value(node.args[0])
+    kind = tracing.dtype(x)
+    wide = tracing.as_type(x, DType.INT32) if kind is DType.BOOL else x
+    made = out if wide == x else tracing.temp(out)
+    tracing.op("tril_triu", {"X": wide}, {"Out": made}, diagonal=argument(node, 1, "diagonal", 0), lower=lower)
+    if made != out:
+        tracing.cast(made, out, kind)
+
+
+@aten("diff")
+def _diff(node: Any, tracing: Tracing, out: str) -> None:
+    x, times = tracing.value(node.args[0]), argument(node, 1, "n", 1)
+    axis = argument(node, 2, "dim", -1) % len(tracing.dims(x))
+    if times != 1:
+        raise Refused("it takes differences of differences")
+    cut(x, later := tracing.temp(out), axis, 1, FAR, 1, tracing)
+    cut(x, earlier := tracing.temp(out), axis, 0, -1, 1, tracing)
+    tracing.op("elementwise_sub", {"X": later, "Y": earlier}, {"Out": out})
+
+
+# Elements by index.
+
+
+@aten("index_select")
+def _index_select(node: Any, tracing: Tracing, out: str) -> None:
+    x, axis, index = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2])
+    taken(x, index, out, axis % len(tracing.dims(x)), tracing)
+
+
+def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
+    """`out` has the elements of `x` along an axis that an index of any dims names."""
+    sizes, chosen = sizes_of(x, tracing), sizes_of(index, tracing)
+    flat = index
+    if len(chosen) != 1 or tracing.is_scalar(index):
+        reshape(index, flat := tracing.temp(index), [-1], tracing)
+    rows = x
+    if axis:
+        transpose(x, rows := tracing.temp(x), [axis, *(at for at in range(len(sizes)) if at != axis)], tracing)
+    plain = len(chosen) == 1 and not axis
+    picked = out if plain else tracing.temp(out)
+    tracing.op("gather", {"X": rows, "Index": flat}, {"Out": picked})
+    if plain:
+        return
+    rest = [size for at, size in enumerate(sizes) if at != axis]
+    turned = bool(axis and chosen)
+    wide = picked
+    if len(chosen) != 1:
+        wide = tracing.temp(out) if turned else out
+        reshape(picked, wide, [*chosen, *rest], tracing)
+    if turned:
+        count = len(chosen)
+        order = [*range(count, count + axis), *range(count), *range(count + axis, count + len(rest))]
+        transpose(wide, out, order, tracing)
+
+
+@aten("index")
+def _index(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    given = _indices(node.args[1], x, tracing)
+    if len(given) == 1:
+        ((axis, index),) = given
+        taken(x, index, out, axis, tracing)
+        return
+    axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
+    others = [axis for axis in range(rank) if axis not in axes]
+    if axes != [*range(len(axes))]:
+        transpose(x, turned := tracing.temp(x), [*axes, *others], tracing)
+        x = turned
+    rows, width = _together([index for _, index in given], tracing)
+    together = axes == [*range(axes[0], axes[0] + len(axes))]
+    if not axes[0] or not together:
+        tracing.op("gather_nd", {"X": x, "Index": rows}, {"Out": out})
+        return
+    picked = tracing.made("gather_nd", out, X=x, Index=rows)
+    before, after = axes[0], len(others) - axes[0]
+    order = [*range(width, width + before), *range(width), *range(width + before, width + before + after)]
+    transpose(picked, out, order, tracing)
+
+
+def _indices(listed: Sequence[Any], x: str, tracing: Tracing) -> list[tuple[int, str]]:
+    """The dims that are indexed, each with whole numbers counted from the beginning; a mask gives those it has."""
+    result: list[tuple[int, str]] = []
+    axis = 0
+    for index in listed:
+        if index is None:
+            axis += 1
+            continue
+        name = tracing.value(index)
+        if tracing.dtype(name) is not DType.BOOL:
+            whole = tracing.as_type(name, DType.INT64)
+            result.append((axis, counted(whole, [tracing.size(x, axis)], tracing)))
+            axis += 1
+            continue
+        rank = len(tracing.dims(name))
+        places = tracing.made("where_index", x, Condition=name)
+        tracing.draft.stop_gradient.add(places)
+        for at in range(rank):
+            cut(places, column := tracing.temp(x), 1, at, at + 1, 1, tracing)
+            with_x_shape("squeeze2", column, flat := tracing.temp(x), tracing, axes=[1])
+            tracing.draft.stop_gradient.update((column, flat))
+            result.append((axis + at, flat))
+        axis += rank
+    return result
+
+
+def _together(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
+    """Indices of several dims as positions in all of them [..., dims], and how many dims come before the last."""
+    names = of_one_shape(list(indices), tracing)
+    rank = len(tracing.dims(names[0]))
+    columns: list[str] = []
+    for name in names:
+        if not rank:
+            columns.append(name)
+            continue
+        with_x_shape("unsqueeze2", name, column := tracing.temp(name), tracing, axes=[rank])
+        tracing.draft.stop_gradient.add(column)
+        columns.append(column)
+    if len(columns) == 1:
+        return columns[0], rank
+    rows = tracing.made("concat", names[0], {"axis": rank}, X=columns)
+    tracing.draft.stop_gradient.add(rows)
+    return rows, rank
+
+
+@aten("gather")
+def _gather(node: Any, tracing: Tracing, out: str) -> None:
+    x, axis, index = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2])
+    gathered(x, index, out, axis % max(len(tracing.dims(x)), 1), tracing)
+
+
+def gathered(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
+    """`out` has, for each place of an index, the element of `x` whose place along the axis it is (`torch.gather`)."""
+    rank = len(tracing.dims(x))
+    sizes, wanted = sizes_of(x, tracing), sizes_of(index, tracing)
+    for at, (one, other) in enumerate(zip(sizes, wanted, strict=True)):
+        if at != axis and one != other:
+            cut(x, part := tracing.temp(x), at, 0, other, 1, tracing)
+            x = part
+    flat: list[str] = []
+    for value in (x, index):
+        last = swapped(value, axis, rank - 1, tracing)
+        if rank == 2:
+            flat.append(last)
+            continue
+        reshape(last, made := tracing.temp(value), [-1, sizes_of(last, tracing)[-1]], tracing)
+        flat.append(made)
+    picked = tracing.temp(out) if rank != 2 or axis != rank - 1 else out
+    tracing.op("index_sample", {"X": flat[0], "Index": flat[1]}, {"Out": picked})
+    if picked == out:
+        return
+    dims = [*wanted]
+    dims[axis], dims[-1] = dims[-1], dims[axis]
+    if axis == rank - 1:
+        reshape(picked, out, dims, tracing)
+        return
+    reshape(picked, wide := tracing.temp(out), dims, tracing)
+    tracing.alias(out, swapped(wide, axis, rank - 1, tracing))
+
+
+@aten("max", "min", "max.dim", "min.dim")
+def _extreme(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__.split(".")[0]
+    x = tracing.value(node.args[0])
+    if len(node.args) < 2:
+        evenly(f"reduce_{kind}", x, out, axes_of(None, len(tracing.dims(x))), False, tracing)
+        return
+    axis, keep = node.args[1] % max(len(tracing.dims(x)), 1), bool(argument(node, 2, "keepdim", False))
+    tracing.parts[node.name] = [*picked(kind, x, out, axis, keep, tracing)]
+
+
+def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) -> tuple[str, str]:
+    """The largest (`max`) or smallest (`min`) elements along an axis and their places.
+
+    The gradient goes to the first of equal elements, as in torch.
+    """
+    at = tracing.made(f"arg_{kind}", of, {"axis": axis, "keepdims": True}, X=x)
+    tracing.draft.stop_gradient.add(at)
+    gathered(x, at, values := tracing.temp(of), axis, tracing)
+    values = tracing.resolved(values)
+    if keep:
+        return values, at
+    reduced("reduce_sum", values, narrow := tracing.temp(of), [axis], False, tracing)
+    reduced("reduce_sum", at, places := tracing.temp(of), [axis], False, tracing)
+    tracing.draft.stop_gradient.add(places)
+    return narrow, places
+
+
+@aten("one_hot")
+def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
+    depth = argument(node, 1, "num_classes", -1)
+    if depth < 0:
+        raise Refused("it has as many classes as the largest number of the batch; give it num_classes")
+    made = tracing.made("one_hot_v2", out, {"depth": depth}, X=tracing.value(node.args[0]))
+    tracing.cast(made, out, DType.INT64)
+    tracing.draft.stop_gradient.update((made, out))
+
+
+@aten("topk", "sort", "argsort")
+def _in_order(node: Any, tracing: Tracing, out: str) -> None:
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    rank = len(tracing.dims(x))
+    if kind == "topk":
+        count, axis = tracing.number_of(node.args[1]), argument(node, 2, "dim", -1)
+        largest = bool(argument(node, 3, "largest", True))
+    else:
+        plain = "stable" not in node.target.__name__
+        axis = argument(node, 1, "dim", -1) if plain else node.kwargs.get("dim", -1)
+        largest = bool(argument(node, 2, "descending", False)) if plain else bool(node.kwargs.get("descending", False))
+        count = tracing.size(x, axis % rank)
+    axis %= rank
+    given = swapped(x, axis, rank - 1, tracing)
+    given = given if largest else tracing.scaled(given, -1.0)
+    values, places = tracing.temp(out), tracing.temp(out)
+    number = {"K": tracing.measured(count)} if is_code(count) else {}
+    tracing.op("top_k", {"X": given, **number}, {"Out": values, "Indices": places}, k=-1 if number else count)
+    tracing.draft.stop_gradient.add(places)
+    made = values if largest else tracing.scaled(values, -1.0)
+    results = [swapped(made, axis, rank - 1, tracing), swapped(places, axis, rank - 1, tracing)]
+    if kind == "argsort":
+        tracing.alias(out, results[1])
+    else:
+        tracing.parts[node.name] = [*results]
+
+
+@aten("index_add")
+def _index_add(node: Any, tracing: Tracing, out: str) -> None:
+    x, axis, index, source = node.args[:4]
+    name, rows, added = (tracing.value(arg) for arg in (x, index, source))
+    factor = float(node.kwargs.get("alpha", 1))
+    added = tracing.scaled(added, factor) if factor != 1 else added
+    axis %= len(tracing.dims(name))
+    name, added = swapped(name, 0, axis, tracing), swapped(added, 0, axis, tracing)
+    with_x_shape("unsqueeze2", rows, places := tracing.temp(rows), tracing, axes=[1])
+    tracing.draft.stop_gradient.add(places)
+    made = tracing.made("scatter_nd_add", out, X=name, Index=places, Updates=added)
+    tracing.alias(out, swapped(made, 0, axis, tracing))
+
+
+@aten("index_put")
+def _index_put(node: Any, tracing: Tracing, out: str) -> None:
+    x, value = tracing.value(node.args[0]), tracing.value(node.args[2])
+    value = tracing.as_type(value, tracing.dtype(x))
+    adds = bool(argument(node, 3, "accumulate", False))
+    written = [(axis, tracing.value(index)) for axis, index in enumerate(node.args[1]) if index is not None]
+    axis, mask = written[0]
+    if len(written) == 1 and tracing.dtype(mask) is DType.BOOL and _is_one(value, tracing) and not adds:
+        _put_where(x, mask, axis, value, out, tracing)
+        return
+    given = _indices(node.args[1], x, tracing)
+    axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
+    if axes != [*range(len(axes))]:
+        raise Refused("it writes elements by indices of dims that are not the first ones")
+    rows, width = _together([index for _, index in given], tracing)
+    if len(axes) == 1 and tracing.dims(rows)[-1:] != (1,):
+        with_x_shape("unsqueeze2", rows, wide := tracing.temp(rows), tracing, axes=[width])
+        rows = wide
+    wanted = [*sizes_of(rows, tracing)[:-1], *(tracing.size(x, axis) for axis in range(len(axes), rank))]
+    if sizes_of(value, tracing) != wanted:
+        expand(value, every := tracing.temp(value), wanted, tracing)
+        value = tracing.resolved(every)
+    put(x, rows, value, out, tracing, adds=adds)
+
+
+def _is_one(value: str, tracing: Tracing) -> bool:
+    return tracing.dims(value) in ((), (1,))
+
+
+def _put_where(x: str, mask: str, axis: int, value: str, out: str, tracing: Tracing) -> None:
+    """`out` is `x` with one number where a mask of the dims from `axis` on holds."""
+    missing = len(tracing.dims(x)) - axis - len(tracing.dims(mask))
+    if missing:
+        rank = len(tracing.dims(mask))
+        with_x_shape("unsqueeze2", mask, wide := tracing.temp(mask), tracing, axes=[*range(rank, rank + missing)])
+        tracing.draft.stop_gradient.add(wide)
+        mask = wide
+    condition, given, other = of_one_shape([mask, value, x], tracing)
+    tracing.op("where", {"Condition": condition, "X": given, "Y": other}, {"Out": out})
+
+
+def put(x: str, places: str, updates: str, out: str, tracing: Tracing, *, adds: bool) -> None:
+    """`out` is `x` with updates added at places, or in their stead: where several meet, their mean."""
+    if adds:
+        tracing.op("scatter_nd_add", {"X": x, "Index": places, "Updates": updates}, {"Out": out})
+        return
+    kind = tracing.dtype(x)
+    zeros = tracing.made("fill_zeros_like", out, X=x)
+    total = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=updates)
+    ones = tracing.made("fill_any_like", out, {"value": 1.0}, X=updates)
+    hits = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=ones)
+    above = tracing.made("greater_than", out, X=hits, Y=zeros)
+    least = tracing.made("elementwise_max", out, X=hits, Y=tracing.constant_of(1, kind, out))
+    tracing.draft.stop_gradient.update((zeros, ones, hits, above, least))
+    divided = "elementwise_div" if kind in FLOATS else "elementwise_floordiv"
+    mean = tracing.made(divided, out, X=total, Y=least)
+    tracing.op("where", {"Condition": above, "X": mean, "Y": x}, {"Out": out})
+
+
+@aten("scatter_add", "scatter")
+def _scatter(node: Any, tracing: Tracing, out: str) -> None:
+    kind = node.target.__name__
+    x, axis, index, source = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2]), node.args[3]
+    if "reduce" in kind or node.kwargs.get("reduce"):
+        raise Refused("it combines what it writes otherwise than by a sum")
+    axis %= max(len(tracing.dims(x)), 1)
+    wanted = sizes_of(index, tracing)
+    if hasattr(source, "name"):
+        updates = tracing.value(source)
+        for at, (one, other) in enumerate(zip(sizes_of(updates, tracing), wanted, strict=True)):
+            if one != other:
+                cut(updates, part := tracing.temp(updates), at, 0, other, 1, tracing)
+                updates = part
+    else:
+        expand(tracing.constant_of(source, tracing.dtype(x), out), made := tracing.temp(out), wanted, tracing)
+        updates = tracing.resolved(made)
+    put(x, _places(index, axis, wanted, tracing), updates, out, tracing, adds=kind.startswith("scatter_add"))
+
+
+def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> str:
+    """For each element of an index along an axis its place in all dims: [..., rank]."""
+    columns: list[str] = []
+    for at, size in enumerate(sizes):
+        if at == axis:
+            column = index
+        else:
+            line = numbered(size, index, tracing)
+            shape = [1] * len(sizes)
+            shape[at] = -1
+            reshape(line, wide := tracing.temp(index), shape, tracing)
+            tracing.draft.stop_gradient.add(wide)
+            expand(wide, column := tracing.temp(index), sizes, tracing)
+            column = tracing.resolved(column)
+        with_x_shape("unsqueeze2", column, last := tracing.temp(index), tracing, axes=[len(sizes)])
+        tracing.draft.stop_gradient.add(last)
+        columns.append(last)
+    rows = tracing.temp(index)
+    tracing.op("concat", {"X": columns}, {"Out": rows}, axis=len(sizes))
+    tracing.draft.stop_gradient.add(rows)
+    return rows

@@ -1,0 +1,407 @@
+"""A PyTorch model with its loss and its optimizer as a training program."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+
+from pstranspile.frontends.autodiff.backward import ParamGrad, append_backward
+from pstranspile.frontends.autodiff.clips import clip_with_optimizer
+from pstranspile.frontends.autodiff.minimize import apply_gradients
+from pstranspile.frontends.autodiff.schedules import COUNTER
+from pstranspile.frontends.layers import basic
+from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
+from pstranspile.frontends.torch.capture import Captured, Guard, Loss, captured, tensors_of, torch_library, user_line
+from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, single, states_of
+from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
+from pstranspile.ir.attributes import Double
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.model import Module, Op
+from pstranspile.ir.types import DType, OpRole
+from pstranspile.ops.shapes import ShapeError
+from pstranspile.runtime.run.prepared import run
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import Array
+
+_FAMILIES = (elements, images, losses, networks, recurrent, tables, tensors)
+"""The modules that read operators."""
+
+
+def operators() -> dict[str, list[str]]:
+    """The ATen operators that are translated, by family: `max.dim`, or `add` for all overloads of this name."""
+    made = {family.__name__.rpartition(".")[2]: family.__name__ for family in _FAMILIES}
+    return {
+        family: sorted(name for name, reader in READERS.items() if reader.__module__ == module)
+        for family, module in made.items()
+    }
+
+
+class Training:
+    """What `trace` returns: a training program, and its state on one machine.
+
+    `module` has the programs `@main` and `@startup`, `loss` names the loss, `inputs` are the names of what is fed, and
+    `shapes` are the dims in torch of the model's parameters and buffers.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        state: Mapping[str, Array],
+        loss: str,
+        inputs: Sequence[str],
+        guards: Sequence[Guard] = (),
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ):
+        self.module = module
+        self.loss = loss
+        self.inputs = tuple(inputs)
+        self.guards = tuple(guards)
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes or {}
+        self._scope = Scope()
+        run(module["startup"], scope=self._scope)
+        self.load(state)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model's parameters and buffers."""
+        return tuple(self.shapes)
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """An array for each parameter, buffer and variable of the optimizers, with torch's names of parameters and
+        buffers.
+        """
+        names = [var.name for var in self.module["main"].main_block.vars.values() if var.persistable]
+        held = {name: self._scope.get(name) for name in names}
+        return {
+            name: np.array(value).reshape(self.shapes.get(name, np.shape(value)))
+            for name, value in held.items()
+            if isinstance(value, np.ndarray)
+        }
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Sets variables by name, such as what `state` gave or what a cluster has trained; others stay.
+
+        Raises KeyError for a name that the program has not, ValueError for another number of elements.
+        """
+        declared = self.module["main"].main_block.vars
+        for name, array in state.items():
+            var = declared[name]
+            kind = self._scope[name].dtype if name in self._scope else array.dtype
+            dims = array.shape or (1,)
+            if var.tensor is not None and -1 not in var.tensor.shape:
+                dims = var.tensor.shape
+            self._scope[name] = np.array(array, kind).reshape(dims)
+
+    def feeds(self, batch: Any) -> dict[str, Array]:
+        """What is fed for a batch: an array for each of its tensors, by name.
+
+        Raises DiagnosticError (`torch-batch`) for a batch of other tensors, or of a size that the graph was not made
+        for.
+        """
+        if isinstance(batch, Mapping):
+            named = {str(name): value for name, value in cast("Mapping[Any, Any]", batch).items()}
+        else:
+            values = tensors_of(batch)
+            named = dict(zip(self.inputs, values, strict=False))
+            if len(values) != len(self.inputs):
+                raise DiagnosticError([self._other_batch(f"{len(values)} tensors")])
+        missing = [name for name in self.inputs if name not in named]
+        if missing:
+            raise DiagnosticError([self._other_batch(f"no {missing[0]}")])
+        fed = {name: _array(named[name]) for name in self.inputs}
+        self.require_sizes(fed)
+        return fed
+
+    def require_sizes(self, fed: Mapping[str, Array]) -> None:
+        """Raises DiagnosticError (`torch-batch`) for a batch of a size that the graph was not made for."""
+        shapes = [fed[name].shape for name in self.inputs]
+        broken = [guard for guard in self.guards if not guard.holds(shapes)]
+        if broken:
+            sizes = ", ".join(f"{name} {list(fed[name].shape)}" for name in self.inputs)
+            message = f"the graph holds for batches with {broken[0].told(self.inputs)}; this one has {sizes}"
+            raise DiagnosticError([error("torch-batch", message)])
+
+    def _other_batch(self, what: str) -> Diagnostic:
+        return error("torch-batch", f"the batch has {what}; the model was traced with {', '.join(self.inputs)}")
+
+    def train(self, batches: Iterable[Any]) -> list[float]:
+        """Makes a step with each batch on this machine; gives the losses."""
+        result: list[float] = []
+        with np.errstate(all="ignore"):
+            for batch in batches:
+                out = run(self.module["main"], feed=self.feeds(batch), fetch=[self.loss], scope=self._scope)
+                result.append(float(np.asarray(out[self.loss]).reshape(())))
+        return result
+
+    def write_back(self, model: Any) -> None:
+        """Puts parameters and buffers into a model of torch, one by name; those that the loss does not use stay.
+
+        Raises ValueError if one has another number of elements.
+        """
+        torch, state = torch_library(), self.state
+        with torch.no_grad():
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                if name in state:
+                    tensor.copy_(torch.from_numpy(np.ascontiguousarray(state[name])).reshape(tensor.shape))
+
+
+def _array(value: Any) -> Array:
+    made = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    return made.reshape(made.shape or (1,))
+
+
+def trace(
+    model: Any,
+    batch: Any,
+    *,
+    loss: Loss | None = None,
+    optimizer: Any,
+    clip: Clipping | None = None,
+    schedule: Any = None,
+    steps: int | None = None,
+    accumulate: int = 1,
+) -> Training:
+    """The training program of a PyTorch model, with its parameters, buffers and optimizers' state as they are.
+
+    `batch` is a tuple or a mapping of tensors whose first dim is that of rows. `loss` is called with the model and the
+    tensors of a batch; None if the model gives the loss itself. `optimizer` is an optimizer of `torch.optim` over the
+    model's parameters, or a list of them; `clip` says how gradients are clipped before (`clip_grad_norm(1.0)`).
+    `schedule` is a scheduler of `torch.optim.lr_scheduler` or a list of them, stepped after each step; the program has
+    the rates of the first `steps`, and more steps are an error. With `accumulate`, the rows of a batch are dealt to as
+    many micro-batches, and the gradient is that of the mean of their losses.
+
+    Raises DiagnosticError: `torch-export` for a model that torch can't export, `torch-op` for every operator that is
+    not translated, `torch-loss` for a loss that is no number, `torch-optimizer` for options that are not translated.
+    """
+    if accumulate < 1:
+        raise ValueError(f"accumulate is {accumulate}, it must be at least 1")
+    with _training(model):
+        graph = captured(model, batch, loss, is_known, accumulate)
+    names = {id(param): name for name, param in model.named_parameters()}
+    groups = groups_of(optimizer, names, schedule, steps)
+    tracing = translated(graph, model)
+    name = _loss_of(graph, tracing)
+    _prune(tracing, {name, *graph.changed.values()})
+    states = _append_updates(tracing, name, groups, clip)
+    state = {held: array for held, array in tracing.arrays.items() if tracing.draft.find(held, 0) is not None}
+    shapes = {held: array.shape for held, array in state.items()}
+    declared = tracing.draft.blocks[0].vars
+    state |= {held: array for held, array in {**tracing.values, **states}.items() if held in declared}
+    return Training(tracing.draft.module(), state, name, list(graph.inputs.values()), graph.guards, shapes)
+
+
+@contextmanager
+def _training(model: Any) -> Generator[None]:
+    """Has a model in training mode, and then as it was.
+
+    One in training mode stays as it is: what its author has set to evaluate evaluates.
+    """
+    modes = {} if model.training else {module: module.training for module in model.modules()}
+    if modes:
+        model.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+# The forward program.
+
+
+_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
+"""What readers raise about arguments of an operator that they don't expect."""
+
+
+def translated(graph: Captured, model: Any) -> Tracing:
+    """The forward program of a graph. Raises DiagnosticError (`torch-op`) for every operator that is not translated."""
+    arrays = {name: _held(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    tracing = Tracing(graph, arrays)
+    owned = _Owned(model)
+    findings = list(owned.hooks())
+    lost: set[str] = set()
+    for node in graph.nodes:
+        try:
+            if node.op == "placeholder":
+                _input(node, graph, owned, tracing)
+            elif node.op == "call_function":
+                if lost.intersection(one.name for one in node.all_input_nodes):
+                    lost.add(node.name)
+                    continue
+                _read(node, tracing)
+        except (Refused, ShapeError, *_MALFORMED) as reason:
+            lost.add(node.name)
+            location = user_line(node.meta.get("stack_trace"))
+            notes = [Note(f"it makes {node.name}")]
+            findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=notes))
+    if findings:
+        raise DiagnosticError(findings)
+    tracing.draft.origin = None
+    for made, buffer in graph.changed.items():
+        source = tracing.resolved(tracing.names[made])
+        if source != buffer:
+            tracing.op("assign", {"X": source}, {"Out": buffer})
+    return tracing
+
+
+def _loss_of(graph: Captured, tracing: Tracing) -> str:
+    """The variable of the loss. Raises DiagnosticError (`torch-loss`) unless it is a number."""
+    try:
+        return tracing.finish_loss(tracing.names[graph.loss])
+    except Refused as reason:
+        raise DiagnosticError([error("torch-loss", str(reason))]) from None
+
+
+def _held(tensor: Any) -> Array:
+    return tensor.detach().cpu().numpy().copy()
+
+
+class _Owned:
+    """Parameters and buffers of a model, which may have several names for one."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        first: dict[int, str] = {}
+        self._names: dict[str, str] = {}
+        for name, tensor in (
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(remove_duplicate=False),
+        ):
+            self._names[name] = first.setdefault(id(tensor), name)
+        self.frozen = {name for name, param in model.named_parameters() if not param.requires_grad}
+
+    def name(self, name: str) -> str:
+        """The first of the names that a parameter or a buffer has."""
+        return self._names.get(name, name)
+
+    def hooks(self) -> Iterator[Diagnostic]:
+        """Hooks on gradients, which no graph shows."""
+        for name, param in self._model.named_parameters():
+            if getattr(param, "_backward_hooks", None) or getattr(param, "_post_accumulate_grad_hooks", None):
+                yield error("torch-op", f"the parameter {name} has a hook on its gradient, which no graph shows")
+        for name, module in self._model.named_modules():
+            if getattr(module, "_backward_hooks", None) or getattr(module, "_backward_pre_hooks", None):
+                message = f"{name or type(module).__name__} has a hook on its gradients, which no graph shows"
+                yield error("torch-op", message)
+
+
+def _title(node: Any) -> str:
+    return str(getattr(node.target, "name", lambda: getattr(node.target, "__name__", node.target))()).replace("::", ".")
+
+
+def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
+    value = node.meta["val"]
+    if node.name in graph.parameters or node.name in graph.buffers:
+        trained = node.name in graph.parameters
+        name = owned.name(graph.parameters[node.name] if trained else graph.buffers[node.name])
+        if tracing.draft.find(name, 0) is None:
+            tracing.keep(name, tracing.arrays[name], value, trained=trained, frozen=name in owned.frozen)
+    elif node.name in graph.constants:
+        name = tracing.temp("constant")
+        tracing.known[name] = graph.constants[node.name].detach().cpu().numpy()
+        tracing.note(name, value)
+    else:
+        name = graph.inputs[node.name]
+        tracing.declare(name, value, fed=True)
+        tracing.shape_of(value, name)
+    tracing.names[node.name] = name
+
+
+_NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
+"""Operations of Python on sizes, which become numbers of the program."""
+
+
+def _read(node: Any, tracing: Tracing) -> None:
+    name: str = getattr(node.target, "__name__", str(node.target))
+    if name == "getitem":
+        _part(node, tracing)
+    elif getattr(node.target, "__module__", "") == "_operator":
+        kind = _NUMBERS.get(name)
+        if kind is not None and all(not hasattr(arg, "name") or arg.name in tracing.integers for arg in node.args):
+            tracing.integers[node.name] = tracing.integer(kind, *map(tracing.number_of, node.args))
+    elif name.startswith("sym_size"):
+        tracing.integers[node.name] = tracing.size(tracing.value(node.args[0]), node.args[1])
+    elif name.startswith("sym_numel"):
+        size, value = 1, tracing.value(node.args[0])
+        for axis in range(len(tracing.dims(value))):
+            size = tracing.integer("Mul", size, tracing.size(value, axis))
+        tracing.integers[node.name] = size
+    elif not name.startswith(("_assert", "sym_constrain", "_check")):
+        reader = reader_of(name)
+        if reader is None:
+            raise Refused("it is not translated")
+        reader(node, tracing, tracing.begin(node))
+
+
+def _part(node: Any, tracing: Tracing) -> None:
+    source, at = node.args
+    made: str | None = tracing.parts[str(source.name)][int(at)]
+    if made is None:
+        raise Refused(f"its result {at} is asked for, which is not made")
+    tracing.names[node.name] = made
+    if made not in tracing.known:
+        tracing.note(made, node.meta.get("val"))
+
+
+def _prune(tracing: Tracing, wanted: set[str]) -> None:
+    """Leaves out ops that nothing is computed of which is wanted, and the variables that only they have."""
+    block, needed = tracing.draft.blocks[0], {*wanted}
+    kept: list[Op] = []
+    for op in reversed(block.ops):
+        if needed.intersection(op.output_names):
+            needed.update(op.input_names)
+            kept.append(op)
+    block.ops[:] = reversed(kept)
+    used = {name for inner in tracing.draft.blocks for op in inner.ops for name in (*op.input_names, *op.output_names)}
+    for name, var in [*block.vars.items()]:
+        if name not in used and not var.need_check_feed and var.parameter is None:
+            del block.vars[name]
+            tracing.draft.startup.vars.pop(name, None)
+    startup = tracing.draft.startup
+    startup.ops[:] = [op for op in startup.ops if all(name in startup.vars for name in op.output_names)]
+
+
+# The updates.
+
+
+def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: Clipping | None) -> dict[str, Array]:
+    """Appends backward, clipping and the updates of each group; gives the values of their state that are known."""
+    draft, kind = tracing.draft, tracing.dtype(loss)
+    trained = [name for group in groups for name in group.parameters]
+    parameters = [name for name in draft.blocks[0].vars if name in {*trained}]
+    rates = [_rate(tracing, group, kind) for group in groups]
+    pairs = append_backward(draft, loss, parameters)
+    if clip is not None:
+        pairs = clip_with_optimizer(draft, pairs, clip)
+    by_name = {pair.param: pair for pair in pairs}
+    states: dict[str, Array] = {}
+    for group, rate in zip(groups, rates, strict=True):
+        own: list[ParamGrad] = [by_name[param] for param in group.parameters if param in by_name]
+        if not own:
+            continue
+        optimizer = group.optimizer if kind is DType.FP64 else single(group.optimizer)
+        applied = apply_gradients(draft, own, optimizer, rate, kind)
+        for param, variables in applied.states.items():
+            states |= states_of(group, param, variables)
+    return states
+
+
+def _rate(tracing: Tracing, group: Group, kind: DType) -> float | Value:
+    """The learning rate of a group: a number, or the variable of that of this step."""
+    if len(group.rates) == 1:
+        return Double(group.rates[0]) if kind is DType.FP64 else group.rates[0]
+    draft = tracing.draft
+    with draft.roles(OpRole.LR_SCHED):
+        table, rate = draft.names.mint("learning_rates"), draft.names.mint("learning_rate")
+        array = np.array(group.rates, "float64" if kind is DType.FP64 else "float32")
+        tracing.keep_array(table, array, trained=False)
+        counter = basic.step_counter(draft, COUNTER, 0)
+        tracing.op("gather", {"X": table, "Index": counter.name}, {"Out": rate})
+    draft.stop_gradient.update((table, rate))
+    return Value(draft, rate)

@@ -1,0 +1,176 @@
+"""Each operator beside torch's own run: the weights before and after it end where torch's do, in double precision."""
+
+import pytest
+
+from tests.frontends.torch.beside import ROWS, assert_part_alike
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+functional = torch.nn.functional
+
+
+def _set(a):
+    b = a.clone()
+    b[:, 0] = 0
+    b[:, 2:4] = b[:, 2:4] * 2
+    return b
+
+
+def _put(a):
+    b = a.clone()
+    b[torch.arange(3), torch.tensor([0, 1, 2])] = 5.0
+    b[a > 1] = 0.5
+    b[torch.tensor([1, -1])] = a[:2] * 3
+    return b
+
+
+def _accumulated(a):
+    places = torch.tensor([0, 1, 0, 2])
+    return torch.zeros_like(a).index_put((places,), a[:4], accumulate=True) + a.index_add(1, places, a[:, :4])
+
+
+FUNCTIONS = {
+    "abs": torch.abs,
+    "clamp": lambda a: a.clamp(-0.5, 0.3),
+    "clamp_min": lambda a: a.clamp(min=0.1),
+    "clamp_tensor": lambda a: a.clamp(max=a.mean()),
+    "celu": lambda a: functional.celu(a, 0.7),
+    "cos": torch.cos,
+    "cosh": lambda a: torch.cosh(a * 0.3),
+    "div": lambda a: a / 3,
+    "elu": lambda a: functional.elu(a, 0.6),
+    "erf": torch.erf,
+    "exp": torch.exp,
+    "expm1": torch.expm1,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda a: functional.gelu(a, approximate="tanh"),
+    "hardswish": functional.hardswish,
+    "hardtanh": functional.hardtanh,
+    "leaky_relu": functional.leaky_relu,
+    "log": lambda a: torch.log(a.abs() + 1),
+    "log10": lambda a: torch.log10(a.abs() + 1),
+    "log1p": lambda a: torch.log1p(a.abs()),
+    "logsigmoid": functional.logsigmoid,
+    "mish": functional.mish,
+    "pow": lambda a: a**3 + (a.abs() + 1) ** 1.5 + 2**a,
+    "reciprocal": lambda a: 1 / (a.abs() + 1),
+    "relu6": functional.relu6,
+    "rsqrt": lambda a: (a * a + 1).rsqrt(),
+    "rsub": lambda a: 1 - a,
+    "selu": functional.selu,
+    "sigmoid": torch.sigmoid,
+    "silu": functional.silu,
+    "sin": torch.sin,
+    "sinh": lambda a: torch.sinh(a * 0.3),
+    "softplus": lambda a: functional.softplus(a, 2, 1),
+    "sqrt": lambda a: (a * a + 1).sqrt(),
+    "square": torch.square,
+    "tan": lambda a: torch.tan(a * 0.3),
+    "tanh": torch.tanh,
+}
+REDUCTIONS = {
+    "amin": lambda a: a.amin(1, keepdim=True) + a,
+    "any": lambda a: a * (a > 0).any(1, keepdim=True),
+    "argmax_of_all": lambda a: a * (a.argmax() % 3),
+    "cosine": lambda a: functional.cosine_similarity(a, a.flip(1), dim=1)[:, None] * a,
+    "cumsum": lambda a: a.cumsum(1),
+    "log_softmax": lambda a: a.log_softmax(0),
+    "logsumexp": lambda a: torch.logsumexp(a, 1, keepdim=True) + a,
+    "max_dim": lambda a: a.max(1, keepdim=True)[0] + a,
+    "mean": lambda a: a - a.mean(0),
+    "min_dim": lambda a: a.min(dim=1).values[:, None] * a,
+    "norm": lambda a: a / a.norm(dim=1, keepdim=True) + functional.normalize(a, p=1.0),
+    "prod": lambda a: a.prod(1, keepdim=True) + a,
+    "softmax": lambda a: a.softmax(0) + a.softmax(-1),
+    "sort": lambda a: a.sort(1)[0] + a.sort(1, descending=True).values * a,
+    "std": lambda a: a - a.std(0),
+    "sum": lambda a: a / a.sum(),
+    "topk": lambda a: a.topk(3, 1)[0].sum(1, keepdim=True) + a,
+    "var": lambda a: a.var(1, unbiased=False)[:, None] * a + a.var(1, keepdim=True),
+}
+DIMS = {
+    "arange": lambda a: a * torch.arange(6),
+    "bits": lambda a: a * ((torch.arange(6) & 3) | 4).to(a.dtype),
+    "bmm": lambda a: torch.bmm(a[:, None, :], a[:, :, None])[:, 0] * a,
+    "chunk": lambda a: torch.cat(a.chunk(2, 1)[::-1], 1),
+    "detach": lambda a: a * a.detach(),
+    "diagonal": lambda a: (a @ a.T).diagonal()[:, None] * a,
+    "diff": lambda a: functional.pad(a.diff(dim=1), (0, 1)),
+    "einsum": lambda a: torch.einsum("bi,bj->bij", a, a).mean(2) + torch.einsum("bi,bi->b", a, a)[:, None],
+    "eye": lambda a: a @ torch.eye(6, dtype=a.dtype),
+    "flip": lambda a: a.flip(1) * a,
+    "full": lambda a: a + torch.full((a.shape[0], 1), 0.5),
+    "in_place": lambda a: (a * 2).add_(1).mul_(0.5).relu_(),
+    "interleave": lambda a: a.repeat_interleave(2, dim=1)[:, 3:9],
+    "lerp": lambda a: torch.lerp(a, a * a, 0.3) + torch.addcmul(a, a, a, value=0.5),
+    "outer": lambda a: (a @ a.t()).softmax(-1) @ a,
+    "pad": lambda a: functional.pad(a, (-1, 2)).narrow(1, 0, 6),
+    "permute": lambda a: a[:, None].expand(-1, 3, -1).permute(2, 0, 1).sum(2).T,
+    "repeat": lambda a: a.repeat(1, 2)[:, :6] * a,
+    "roll": lambda a: torch.roll(a, 2, 1) * a,
+    "size": lambda a: a * a.shape[0] / a.size(0) + a.numel(),
+    "slice": lambda a: a[:, 1:5:2].sum(1, keepdim=True) + a[:, -3:].repeat(1, 2),
+    "split": lambda a: torch.cat([p * i for i, p in enumerate(a.split([1, 2, 3], 1), 1)], 1),
+    "stack": lambda a: torch.stack([a, a * 2]).sum(0),
+    "tril": lambda a: (a[:, :, None] * a[:, None, :]).tril(1).sum(2),
+    "unbind": lambda a: torch.stack([p * 2 for p in a.unbind(1)], 1),
+    "view": lambda a: a.view(-1).view(a.shape[0], 2, 3).flatten(1),
+}
+INDICES = {
+    "accumulate": _accumulated,
+    "gather": lambda a: a.gather(1, (a > 0).long()) * a[:, :1] + a,
+    "index": lambda a: a[:, [2, 0, 1, 5, 4, -3]],
+    "index_between": lambda a: a.view(-1, 2, 3)[:, [0, 1, 1], [2, 0, 1]].repeat(1, 2),
+    "index_put": _put,
+    "index_rows": lambda a: a[torch.arange(a.shape[0]), a.argmax(1)][:, None] * a,
+    "isnan": lambda a: torch.where(torch.isnan(a / a) | torch.isinf(a), 0.0, a),
+    "logical": lambda a: a * ((a > 0) & (a < 1) | ~(a > -1)).to(a.dtype),
+    "mask": lambda a: a[a[:, 0] > 0].sum(0) + a,
+    "mask_columns": lambda a: a[:, torch.tensor([True, False] * 3)].repeat(1, 2),
+    "masked_fill": lambda a: a.masked_fill(a < 0, -1.0),
+    "maximum": lambda a: torch.maximum(a, a.flip(1)),
+    "one_hot": lambda a: functional.one_hot(a.argmax(1), 6) * a,
+    "scatter": lambda a: torch.zeros_like(a).scatter(1, (a > 0).long(), 1.0) * a,
+    "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
+    "set_item": _set,
+    "where": lambda a: torch.where(a > 0, a, a * 0.1),
+}
+
+
+class Function(torch.nn.Module):
+    reads = ("x",)
+
+    def __init__(self, function):
+        super().__init__()
+        self.before, self.after, self.function = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1), function
+
+    def forward(self, x):
+        return self.after(self.function(self.before(x))).mean()
+
+
+def family_of(functions):
+    def family():
+        parts = {name: Function(function) for name, function in functions.items()}
+        return parts, lambda: {"x": torch.randn(ROWS, 6)}
+
+    return family
+
+
+FAMILIES = [family_of(functions) for functions in (FUNCTIONS, REDUCTIONS, DIMS, INDICES)]
+CASES = [
+    pytest.param(family, name, id=name)
+    for family, functions in zip(FAMILIES, (FUNCTIONS, REDUCTIONS, DIMS, INDICES), strict=True)
+    for name in functions
+]
+
+
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_operator_beside_torch(family, name):
+    assert_part_alike(family, name)
+
+
+def test_a_hard_sigmoid_has_a_sixth():
+    """Torch's own gradient has it in single precision."""
+    assert_part_alike(HARD, "hardsigmoid", most=1e-7)
+
+
+HARD = family_of({"hardsigmoid": functional.hardsigmoid})

@@ -1,0 +1,98 @@
+"""Optimizers beside torch's own, with their options, groups, schedules, and the state they have already."""
+
+import pytest
+
+from tests.frontends.torch.beside import ROWS, step, trained
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+functional = torch.nn.functional
+optim = torch.optim
+
+
+def net():
+    return torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, 5))
+
+
+def batch():
+    return torch.randn(ROWS, 6), torch.randint(0, 5, (ROWS,))
+
+
+def loss(model, x, y):
+    return functional.cross_entropy(model(x), y)
+
+
+OPTIMIZERS = {
+    "sgd": lambda m: optim.SGD(m.parameters(), lr=0.1, weight_decay=0.02),
+    "momentum": lambda m: optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda m: optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda m: optim.Adam(m.parameters(), lr=0.01, betas=(0.8, 0.95), weight_decay=0.1),
+    "adamw": lambda m: optim.AdamW(m.parameters(), lr=0.01, weight_decay=0.1, eps=1e-6),
+    "adagrad": lambda m: optim.Adagrad(m.parameters(), lr=0.1, initial_accumulator_value=0.2),
+    "rmsprop": lambda m: optim.RMSprop(m.parameters(), lr=0.01),
+    "rmsprop_centered": lambda m: optim.RMSprop(m.parameters(), lr=0.01, centered=True, momentum=0.9),
+    "adamax": lambda m: optim.Adamax(m.parameters(), lr=0.01),
+    "adadelta": lambda m: optim.Adadelta(m.parameters(), lr=0.5, weight_decay=0.01),
+    "groups": lambda m: optim.AdamW(
+        [{"params": m[0].parameters(), "lr": 0.1, "weight_decay": 0.0}, {"params": m[2].parameters()}], lr=0.01
+    ),
+    "several": lambda m: [optim.SGD(m[0].parameters(), lr=0.1), optim.Adam(m[2].parameters(), lr=0.01)],
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_beside_torch(name):
+    made = trained(net(), batch, loss, OPTIMIZERS[name])
+    assert made.losses_apart() < 1e-9
+    assert made.apart() < 1e-9
+
+
+def test_single_precision_ends_near_torch_and_has_no_doubles():
+    made = trained(net(), batch, loss, OPTIMIZERS["adamw"], double=False)
+    assert made.apart() < 1e-4
+    attrs = [value for op in made.training.module["main"].main_block.ops for value in op.attrs.values()]
+    assert {type(value).__name__ for value in attrs if isinstance(value, float)} == {"float"}
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "adagrad", "rmsprop_centered", "adamax", "adadelta"])
+def test_the_state_of_an_optimizer_is_taken_over(name):
+    def warm(model):
+        optimizer = OPTIMIZERS[name](model)
+        for _ in range(3):
+            x, y = batch()
+            step(model, (x.double(), y), loss, [optimizer])
+        return optimizer
+
+    assert trained(net(), batch, loss, warm, count=3).apart() < 1e-9
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 6),
+        lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=8, cycle_momentum=False),
+        lambda o: optim.lr_scheduler.LambdaLR(o, lambda k: 1 / (k + 1)),
+    ],
+)
+def test_a_schedule_is_a_rate_for_each_step(schedule):
+    model = net().double()
+    optimizer = OPTIMIZERS["groups"](model)
+    schedules = schedule(optimizer)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    made = trained(model, batch, loss, lambda _: optimizer, schedule=schedules, steps=6, after_update=schedules.step)
+    assert [group["lr"] for group in optimizer.param_groups] != rates
+    assert made.apart() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("clip", "torchs"),
+    [
+        ("clip_grad_norm", lambda m: torch.nn.utils.clip_grad_norm_(m.parameters(), 0.3)),
+        ("clip_grad_value", lambda m: torch.nn.utils.clip_grad_value_(m.parameters(), 0.02)),
+    ],
+)
+def test_gradients_are_clipped_as_torch_does(clip, torchs):
+    import pstranspile.torch as pt
+
+    bound = 0.3 if clip.endswith("norm") else 0.02
+    made = trained(net(), batch, loss, OPTIMIZERS["several"], clip=getattr(pt, clip)(bound), before_update=torchs)
+    assert made.apart() < 1e-9
