@@ -20,7 +20,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.frontends.torch.capture import torch_library
 from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_value
 from pstranspile.frontends.torch.training import Training, operators, trace
-from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check_training, made_batches
+from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check_training
 from pstranspile.proof.pytorch import check_model as check
 from pstranspile.runtime.values import Array
 
@@ -77,7 +77,6 @@ __all__ = [
     "check_training",
     "clip_grad_norm",
     "clip_grad_value",
-    "made_batches",
     "operators",
     "state_dict",
     "trace",

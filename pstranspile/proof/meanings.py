@@ -100,17 +100,16 @@ def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_sh
     if divisor is not None:
         counts = _numbers(on_shares(divisor))
         differ = len(set(counts.values())) > 1
-        shown = f" ({machines.counted(counts, step)})" if differ else ""
+        if differ:
+            why = f"this mean counts {machines.counted(counts, step)}"
+        else:
+            why = f"with a division it is a mean over tokens or weights that are not as many on every {one}"
         instead = (
             "divide the sum by the all-reduced count, and multiply it by the number of ranks"
             if machines.of_torch
             else f"divide by a number that all {ofall} have in common, such as the rows of a batch"
         )
-        return Meaning(
-            f"with a division it is a mean over tokens or weights that are not as many on every {one}{shown}, and the "
-            f"mean of the {ofall}' means weighs them alike",
-            instead,
-        )
+        return Meaning(f"{why}, and the mean of the {ofall}' means weighs them alike", instead)
     rows = {index: float(len(value)) for index, value in _arrays(on_shares(op.input("X") or "")).items() if value.ndim}
     if facts_of(kind).mean_of_rows:
         if len(set(rows.values())) > 1:

@@ -46,7 +46,7 @@ def made_feeds(
         steps, inputs = len(workload.steps_of(name)), [var.name for var in inputs_of(program)]
         if example and example.keys() >= set(inputs):
             given = {one: example[one] for one in inputs}
-            result[name] = feeds_like(given, steps, batch, seed + place, shares)
+            result[name] = feeds_like(given, program, steps, batch, seed + place, shares)
         else:
             result[name] = make_feeds(program, steps, batch, seed + place, shares)
     return workload.joined(result)

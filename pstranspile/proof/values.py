@@ -52,22 +52,28 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int
     return feeds
 
 
-def feeds_like(example: Mapping[str, Any], steps: int, batch: int, seed: int = 0, shares: int = 1) -> dict[str, Any]:
+def feeds_like(
+    example: Mapping[str, Any], main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1
+) -> dict[str, Any]:
     """Arrays like those of an example batch, in the form of a feed file, for as many steps of `batch` rows.
 
     The rows of each of `shares` machines are as many. Numbers have the mean and the spread of the example's; whole
-    numbers are drawn from those of the example. From a place on that is drawn for each row, these are its smallest one,
-    as padding is, and flags are set more often in some rows than in others: so rows differ in lengths and masks, as
-    those of real data do. Inputs without a dim of rows are given as they are. The same arguments give the same data.
+    numbers are drawn from those of the example. From a place on that is drawn for each row, these are the number that
+    the program compares them with (padding, or a label to ignore), else their smallest; flags are set more often in
+    some rows than in others: so rows differ in lengths and masks, as those of real data do. Inputs without a dim of
+    rows are given as they are. The same arguments give the same data.
     """
     random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
-    rows = -(-batch // shares) * shares
-    made = {name: [_like(np.asarray(value), rows, random) for _ in range(steps)] for name, value in example.items()}
+    rows, marks = -(-batch // shares) * shares, _marks_of(main)
+    made = {
+        name: [array_like(np.asarray(value), rows, random, marks.get(name)) for _ in range(steps)]
+        for name, value in example.items()
+    }
     return {name: np.stack(arrays) for name, arrays in made.items()}
 
 
-def _like(given: Any, rows: int, random: np.random.Generator) -> Any:
-    """An array with so many rows like those of another one."""
+def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | None = None) -> Any:
+    """An array with so many rows like those of another one; `mark` is the whole number that stands for nothing."""
     if not given.ndim:
         return given
     shape = (rows, *given.shape[1:])
@@ -77,12 +83,43 @@ def _like(given: Any, rows: int, random: np.random.Generator) -> Any:
     if given.dtype.kind == "b":
         return random.random(shape) < filled.reshape(rows, *[1] * (given.ndim - 1))
     numbers = np.unique(given)
-    made = random.choice(numbers, shape)
+    usual = numbers[numbers != mark]
+    made = random.choice(usual if len(usual) else numbers, shape)
     if given.ndim > 1:
         width = given.shape[1]
         length = np.maximum((filled * width).astype(int), 1)
-        made[np.arange(width)[None, :] >= length[:, None]] = numbers[0]
+        made[np.arange(width)[None, :] >= length[:, None]] = numbers[0] if mark is None else mark
+    elif mark is not None:
+        made[random.random(rows) < 0.3] = mark
     return made.astype(given.dtype)
+
+
+_COMPARING = frozenset({"equal", "not_equal", "greater_than", "less_than", "greater_equal", "less_equal"})
+"""Ops that compare numbers."""
+
+_SAME_NUMBERS = frozenset({"reshape2", "cast", "squeeze2", "unsqueeze2", "assign", "slice", "flatten_contiguous_range"})
+"""Ops whose result holds the numbers of their input."""
+
+UNUSUAL = -100
+"""The label that PyTorch's losses ignore unless they are told another: data rarely have it."""
+
+
+def _marks_of(main: Program) -> dict[str, int]:
+    """The whole number that a program compares each input with, where it does."""
+    origin = {var.name: var.name for var in inputs_of(main)}
+    constants: dict[str, int] = {}
+    result: dict[str, int] = {}
+    for op in main.main_block.ops:
+        if op.type in _SAME_NUMBERS and (name := op.input("X") or op.input("Input")) in origin:
+            origin.update(dict.fromkeys(op.output_names, origin[name]))
+        value = op.attrs.get("value", 0.0)
+        if op.type == "fill_constant" and isinstance(value, int | float) and float(value).is_integer():
+            constants.update(dict.fromkeys(op.output_names, int(value)))
+        if op.type in _COMPARING:
+            for name, other in ((op.input("X"), op.input("Y")), (op.input("Y"), op.input("X"))):
+                if name in origin and other in constants and constants[other] != UNUSUAL:
+                    result.setdefault(origin[name], constants[other])
+    return result
 
 
 def inputs_of(main: Program) -> list[Var]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, s
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Op
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.shapes import ShapeError
@@ -44,8 +46,8 @@ def operators() -> dict[str, list[str]]:
 class Training:
     """What `trace` returns: a training program, and its state on one machine.
 
-    `module` has the programs `@main` and `@startup`, `loss` names the loss, `inputs` are the names of what is fed, and
-    `shapes` are the dims in torch of the model's parameters and buffers.
+    `loss` names the loss, `inputs` are the names of what is fed, `shapes` are the dims in torch of the model's
+    parameters and buffers, and `example` is what was fed of the batch that the model was traced with.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Training:
         inputs: Sequence[str],
         guards: Sequence[Guard] = (),
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        *,
+        batch: Any,
     ):
-        self.module = module
+        self._module = module
         self.loss = loss
         self.inputs = tuple(inputs)
         self.guards = tuple(guards)
@@ -65,6 +69,18 @@ class Training:
         self._scope = Scope()
         run(module["startup"], scope=self._scope)
         self.load(state)
+        self.example: Mapping[str, Array] = self.feeds(batch)
+
+    @property
+    def module(self) -> Module:
+        """The programs `@main` and `@startup`, with the values of now to start with, and the example batch."""
+        return replace(self._module, start=FrozenMap(self._held()), example=FrozenMap(self.example))
+
+    def _held(self) -> dict[str, Array]:
+        """Copies of all persistable variables, in the dims that they are declared with."""
+        names = [var.name for var in self._module.main.main_block.vars.values() if var.persistable]
+        held = {name: self._scope.get(name) for name in names}
+        return {name: np.array(value) for name, value in held.items() if isinstance(value, np.ndarray)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,20 +92,14 @@ class Training:
         """An array for each parameter, buffer and variable of the optimizers, with torch's names of parameters and
         buffers.
         """
-        names = [var.name for var in self.module["main"].main_block.vars.values() if var.persistable]
-        held = {name: self._scope.get(name) for name in names}
-        return {
-            name: np.array(value).reshape(self.shapes.get(name, np.shape(value)))
-            for name, value in held.items()
-            if isinstance(value, np.ndarray)
-        }
+        return {name: value.reshape(self.shapes.get(name, value.shape)) for name, value in self._held().items()}
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Sets variables by name, such as what `state` gave or what a cluster has trained; others stay.
 
         Raises KeyError for a name that the program has not, ValueError for another number of elements.
         """
-        declared = self.module["main"].main_block.vars
+        declared = self._module.main.main_block.vars
         for name, array in state.items():
             var = declared[name]
             kind = self._scope[name].dtype if name in self._scope else array.dtype
@@ -135,7 +145,7 @@ class Training:
         result: list[float] = []
         with np.errstate(all="ignore"):
             for batch in batches:
-                out = run(self.module["main"], feed=self.feeds(batch), fetch=[self.loss], scope=self._scope)
+                out = run(self._module.main, feed=self.feeds(batch), fetch=[self.loss], scope=self._scope)
                 result.append(float(np.asarray(out[self.loss]).reshape(())))
         return result
 
@@ -193,7 +203,8 @@ def trace(
     shapes = {held: array.shape for held, array in state.items()}
     declared = tracing.draft.blocks[0].vars
     state |= {held: array for held, array in {**tracing.values, **states}.items() if held in declared}
-    return Training(tracing.draft.module(), state, name, list(graph.inputs.values()), graph.guards, shapes)
+    inputs = list(graph.inputs.values())
+    return Training(tracing.draft.module(), state, name, inputs, graph.guards, shapes, batch=batch)
 
 
 @contextmanager

@@ -256,7 +256,7 @@ def begun_with(
 
     `resumed`: the run goes on from a checkpoint, which has all values. Raises DiagnosticError.
     """
-    values = {name: value for name, value in start.items() if name in program.main_block.vars}
+    values = dict(start)
     if path:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
@@ -298,7 +298,8 @@ def begun_on_machines(
     What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
     `source` is known. Raises DiagnosticError.
     """
-    values = begun_with(path, trainer.main, trainer.startup, start=start, resumed=resumed)
+    there = {name: value for name, value in start.items() if name in trainer.main.main_block.vars}
+    values = begun_with(path, trainer.main, trainer.startup, start=there, resumed=resumed)
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
