@@ -15,13 +15,16 @@ _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTI
 
 
 class Block(NamedTuple):
-    """A fenced block: the heading it stands under, its language, the status it says it ends with, its line."""
+    """A fenced block: the heading it stands under, its language, the status it says it ends with, its line, and the
+    package that it needs (`needs=torch`; "": none).
+    """
 
     heading: str
     language: str
     status: int
     text: str
     line: int
+    needs: str = ""
 
 
 def blocks(path: Path) -> list[Block]:
@@ -33,8 +36,9 @@ def blocks(path: Path) -> list[Block]:
         headings = re.findall(r"^#+ +(.*?)\s*$", above, re.MULTILINE)
         language, *rest = match["info"].split() or [""]
         status = next((int(word.removeprefix("status=")) for word in rest if word.startswith("status=")), 0)
+        needs = next((word.removeprefix("needs=") for word in rest if word.startswith("needs=")), "")
         line = content.count("\n", 0, match.start()) + 1
-        found.append(Block(headings[-1] if headings else "", language, status, match["text"], line))
+        found.append(Block(headings[-1] if headings else "", language, status, match["text"], line, needs))
     return found
 
 

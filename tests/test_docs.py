@@ -3,7 +3,7 @@
 In the documents of the root and of docs/, `sh` blocks are run by bash and `python` blocks by Python, document by
 document, in order, in a copy of the examples. A `text` block right after one of them is what it prints; `...` in it
 stands for any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what
-its fence says (`sh status=1`). `toml` blocks of docs/reference/job.md are job files.
+its fence says (`sh status=1`). A block that needs a package which is not installed is left out (`python needs=torch`). `toml` blocks of docs/reference/job.md are job files.
 
 The two commands of the README's first screen are left out: they make virtual environments, and one of them
 runs these tests. `.ci/run` runs both.
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -97,14 +98,17 @@ def matches(printed: str, documented: str) -> bool:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 @pytest.mark.usefixtures("no_cluster")
 def test_commands_and_snippets(path: Path, folder: Path):
-    if path.name in ("ray.md", "onnx.md"):
-        pytest.importorskip(path.stem, reason=f"{path.stem} is not installed")
+    needed = {"ray.md": "ray", "onnx.md": "onnx", "ddp.md": "torch", "pytorch.md": "torch"}.get(path.name)
+    if needed is not None:
+        pytest.importorskip(needed, reason=f"{needed} is not installed")
     earlier: list[str] = []
     printed = None
     for block in runnable(path):
         if block.language == "text":
             if printed is not None:
                 assert matches(printed, block.text), f"line {block.line}: what is printed is\n{printed}"
+            printed = None
+        elif block.needs and find_spec(block.needs) is None:
             printed = None
         else:
             printed = run(block, folder, earlier)

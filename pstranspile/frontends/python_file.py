@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, redirect_stdout
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
@@ -53,7 +54,7 @@ def value_of(file: str, name: str) -> Any:
         problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
     with redirect_stdout(sys.stderr):
-        imported = calling(file, lambda: _imported(place))
+        imported = calling(file, lambda: _imported(file, place))
     if not hasattr(imported, name):
         _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
     return getattr(imported, name)
@@ -75,7 +76,7 @@ def _public(imported: ModuleType) -> list[str]:
     return [name for name in vars(imported) if not name.startswith("_")]
 
 
-def _imported(place: str) -> ModuleType:
+def _imported(file: str, place: str) -> ModuleType:
     """The module of a file, imported as `import` does it, with the folder of the file first on the path."""
     stem = Path(place).stem
     held = sys.modules.get(stem)
@@ -84,14 +85,14 @@ def _imported(place: str) -> ModuleType:
     folder = str(Path(place).parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(stem, place)
+    loader = SourceFileLoader(stem, file)  # under the name that the user has given, so that lines are told by it
+    spec = importlib.util.spec_from_loader(stem, loader)
     assert spec is not None
-    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     if held is None:  # a module of Python's own with this name stays what it is
         sys.modules[stem] = made
     try:
-        spec.loader.exec_module(made)
+        loader.exec_module(made)
     except BaseException:
         if held is None:
             del sys.modules[stem]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -326,11 +328,21 @@ def _causes(report: Report) -> Iterator[str]:
     """What makes variables differ."""
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
-        yield f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}"
+        if report.mode == "ddp" and where:  # whose users know the line, and neither op nor variable
+            yield f"{where}{cause.why}"
+            yield f"    {_code(cause.location)}"
+        else:
+            yield f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}"
         if cause.instead:
             yield f"  instead: {cause.instead}"
     if report.promised and report.different and not report.causes:
         yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
+
+
+def _code(location: str) -> str:
+    """The line of a file that a place names, as `FILE:LINE` or `FILE:LINE:COLUMN`."""
+    found = re.match(r"(.+?):([0-9]+)(?::[0-9]+)?$", location)
+    return linecache.getline(found[1], int(found[2])).strip() if found else ""
 
 
 def _verdict(report: Report) -> str:
