@@ -3,7 +3,8 @@
 In the documents of the root and of docs/, `sh` blocks are run by bash and `python` blocks by Python, document by
 document, in order, in a copy of the examples. A `text` block right after one of them is what it prints; `...` in it
 stands for any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what
-its fence says (`sh status=1`). A block that needs a package which is not installed is left out (`python needs=torch`). `toml` blocks of docs/reference/job.md are job files.
+its fence says (`sh status=1`). A block that needs a package which is not
+installed is left out (`python needs=torch`). `toml` blocks of docs/reference/job.md are job files.
 
 The two commands of the README's first screen are left out: they make virtual environments, and one of them
 runs these tests. `.ci/run` runs both.
