@@ -27,6 +27,20 @@ def _begin() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _end)
 
 
+def _send_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Sends an interrupt again whose exception was lost, as where Python cleans up after an object."""
+    if lost.exc_type is KeyboardInterrupt:
+        from threading import Timer
+
+        Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
+_AGAIN = 0.05
+"""Seconds until a signal is sent again."""
+
+
 def _ends() -> list[int]:
     """The signals that end the process: not an interrupt where that is ignored, no hangup under nohup."""
     hangup = getattr(signal, "SIGHUP", None)
@@ -49,6 +63,7 @@ def main() -> int:
     for number in _ends():
         signal.signal(number, _end_at_once)
     _open_streams()
+    sys.unraisablehook = _send_again
     try:
         from pstranspile.tools.cli import main as run
 

@@ -113,6 +113,8 @@ def _told(file: str) -> Generator[None]:
     except DiagnosticError:
         raise
     except SystemExit as stop:
+        if traceback.extract_tb(stop.__traceback__)[-1].filename.startswith(_PACKAGE):
+            raise  # a signal has told the process to end
         _refuse(
             file,
             f"it ends the process (status {stop.code}); a file whose work stands under `if __name__ == "

@@ -70,6 +70,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], FileKind], ...] = (
         re.compile(r'\{"form": "pstranspile-record-'),
         FileKind("a record of a run", "`pstranspile run --replay` takes it"),
     ),
+    (re.compile(r"plan[ \t]+[0-9]+\s"), FileKind("the plan of a job", "--plan takes it")),
     (re.compile(r"module\s*\{|\"builtin\.module\""), FileKind("MLIR")),
     (re.compile(r"(?:strict\s+)?(?:di)?graph\s[^\n]*\{"), FileKind("a drawing for Graphviz")),
     (re.compile(r"flowchart\s"), FileKind("a drawing for Mermaid")),

@@ -78,6 +78,30 @@ def pairs(rank, trainers):
         yield batch["img"], batch["label"]
 
 
+def forgetful(rank, trainers):
+    loader(rank, trainers)
+
+
+once = loader(0, 1)
+
+
+def shared(rank, trainers):
+    return once
+
+
+def empty(rank, trainers):
+    return []
+
+
+def without():
+    return []
+
+
+def endless(rank, trainers):
+    while True:
+        yield from loader(rank, trainers)
+
+
 def stumbling(rank, trainers):
     yield from loader(rank, trainers)
     raise ValueError("no more")
@@ -248,3 +272,35 @@ def test_a_run_with_a_loader_goes_on(file: str, capsys: pytest.CaptureFixture[st
     whole, resumed = dict(np.load("whole.npz")), dict(np.load("resumed.npz"))
     assert all(np.array_equal(whole[key], resumed[key]) for key in whole if key.startswith("param/"))
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", [("run",), ("run", *JOB), ("check", *JOB), ("launch", *JOB)])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("forgetful", "it returns a value of type NoneType; batches are needed"),
+        ("shared", "when it was called once more"),
+        ("empty", "it gives no batches"),
+        ("without", "it is called with the number of a trainer and how many there are"),
+        ("module", "module is a value of type Module; a function is needed"),
+    ],
+)
+def test_functions_that_give_no_batches(
+    file: str, command: tuple[str, ...], name: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *job = command
+    if name == "shared" and verb == "launch":
+        pytest.skip("each process imports the file anew, so none shares the batches with the count")
+    assert main([verb, str(EXAMPLES / "mnist_mlp.ir"), *job, "--feed", f"{file}:{name}"]) == 1
+    err = capsys.readouterr().err
+    assert told in err
+
+
+def test_batches_without_an_end(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program, feed = str(EXAMPLES / "mnist_mlp.ir"), ("--feed", f"{file}:endless")
+    assert main(["run", program, *feed, "--steps", "4"]) == 0
+    assert "counted" not in capsys.readouterr().err
+    assert main(["check", program, *JOB, *feed]) == 0
+    captured = capsys.readouterr()
+    assert "5 steps" in captured.out
+    assert "endless: its batches are counted first; --steps N spares that" in captured.err

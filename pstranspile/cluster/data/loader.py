@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import signature
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -24,11 +26,20 @@ class LoaderRows:
 
     It is given itself, or as `FILE.py:NAME`, which every process looks up for itself. `inputs` are the names of the
     tensors of a batch that is a sequence. `steps` is how many batches are taken of each trainer's, at most; without it
-    they are counted first, by going through them once. Raises DiagnosticError.
+    they are counted first, by going through them once, up to `most`, of which `counting` is told. Raises
+    DiagnosticError.
     """
 
-    def __init__(self, loader: Loader | str, inputs: Sequence[str] = (), steps: int | None = None):
-        self._inputs, self._steps = tuple(inputs), steps
+    def __init__(
+        self,
+        loader: Loader | str,
+        inputs: Sequence[str] = (),
+        steps: int | None = None,
+        *,
+        most: int | None = None,
+        counting: Callable[[str], object] = lambda _place: None,
+    ):
+        self._inputs, self._steps, self._most, self._counting = tuple(inputs), steps, most, counting
         self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
@@ -46,8 +57,22 @@ class LoaderRows:
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """What the trainers with these programs are fed, and the most steps that any of them has."""
         count = len(programs)
-        steps = self._steps or max(sum(1 for _ in self.batches(rank, count)) for rank in range(count))
-        return [_Batches(self, rank, count).of for rank in range(count)], steps
+        counted = [] if self._steps else self._counts(count)
+        steps = self._steps or max(counted)
+        ends = counted or [0] * count
+        return [_Batches(self, rank, count, ends[rank]).of for rank in range(count)], steps
+
+    def _counts(self, trainers: int) -> list[int]:
+        """How many batches each trainer has, at most `most`. Raises DiagnosticError where none has any."""
+        self._counting(self._place)
+        counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._most)) for rank in range(trainers)]
+        if not any(counts):
+            raise self.refused("it gives no batches")
+        return counts
+
+    def refused(self, message: str) -> DiagnosticError:
+        """An error about the function."""
+        return DiagnosticError([error("data-source", message, Location(self._place))])
 
     def dealing(self, trainers: int) -> Dealing:
         """How the batches are dealt: as the function says for so many trainers."""
@@ -70,7 +95,17 @@ class LoaderRows:
     def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
         """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
         file = self._place.rpartition(":")[0] or self._place
-        given = iter(calling(file, lambda: self._loader(rank, trainers)))
+        try:
+            signature(self._loader).bind(rank, trainers)
+        except TypeError:
+            message = "it is called with the number of a trainer and how many there are, as loader(rank, trainers)"
+            raise self.refused(f"{message}, which it does not take") from None
+        except ValueError:  # of a function of another language nothing is known
+            pass
+        made: Any = calling(file, lambda: self._loader(rank, trainers))
+        if not isinstance(made, Iterable):
+            raise self.refused(f"it returns a value of type {type(made).__name__}; batches are needed, one by one")
+        given = iter(cast("Iterable[Any]", made))
         while True:
             batch: Any = calling(file, lambda: next(given, None))
             if batch is None:
@@ -85,8 +120,7 @@ class LoaderRows:
             known = (
                 f"the inputs {listed(self._inputs)}" if self._inputs else "inputs whose order is not known (--names)"
             )
-            message = f"a batch of {len(values)} values is given for {known}; a mapping names them"
-            raise DiagnosticError([error("data-source", message, Location(self._place))])
+            raise self.refused(f"a batch of {len(values)} values is given for {known}; a mapping names them")
         return {name: array_of(value) for name, value in zip(self._inputs, values, strict=True)}
 
 
@@ -96,10 +130,13 @@ def _looked_up(place: str) -> Loader:
 
 
 class _Batches:
-    """The batches of one trainer, of which the last one is kept: it may be asked for again."""
+    """The batches of one trainer, of which the last one is kept: it may be asked for again.
 
-    def __init__(self, rows: LoaderRows, rank: int, trainers: int):
-        self._rows, self._rank, self._trainers = rows, rank, trainers
+    `counted` is how many there were when they were counted, 0 if they were not.
+    """
+
+    def __init__(self, rows: LoaderRows, rank: int, trainers: int, counted: int):
+        self._rows, self._rank, self._trainers, self._counted = rows, rank, trainers, counted
         self._begin()
 
     def _begin(self) -> None:
@@ -113,6 +150,11 @@ class _Batches:
         while self._step < step and self._batch is not None:
             self._batch = next(self._given, None)
             self._step += 1
+            if self._batch is None and self._step < self._counted:
+                raise self._rows.refused(
+                    f"it gave {self._counted} batches to trainer {self._rank} when they were counted, and {self._step} "
+                    "when it was called once more; it must give the same each time, or --steps N says how many it gives"
+                )
         return self._batch
 
 

@@ -114,8 +114,9 @@ class RowFeeds:
     def step(self, number: int) -> dict[str, Value]:
         """The feed of a step, counted from 0. Raises DiagnosticError."""
         given = self._feed(number)
-        assert given is not None
-        return dict(given)
+        if given is None:
+            require_steps(number, number + 1)
+        return dict(given or {})
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if there are fewer steps."""
@@ -134,6 +135,9 @@ def batches_of_rows(
     result: list[Mapping[str, Any]] = []
     for step in range(steps or min(there, most)):
         shares = [share for feed in feeds if (share := feed(step)) is not None]
+        if not shares:
+            require_steps(step, steps or 0)
+            break
         result.append(dict(joined(shares, [name for name in shares[0] if divided(program, name)])))
     return result
 

@@ -89,7 +89,7 @@ def _check(options: argparse.Namespace) -> int:
         declaring = union_of(programs.values()) if options.program else module.main
         requested_turns(options, module)  # its errors come before all others
         result = compiled(options, loaded)
-        feeds = read_feed(options, module)
+        feeds = read_feed(options, module, STEPS)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
         checked = check(

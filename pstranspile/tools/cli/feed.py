@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,9 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
             parser.error(f"--columns {text}: the columns of {name} are given twice")
 
 
-def read_feed(options: argparse.Namespace, source: Module | None = None) -> ArrayFile | Data | LoaderRows | None:
+def read_feed(
+    options: argparse.Namespace, source: Module | None = None, most: int | None = None
+) -> ArrayFile | Data | LoaderRows | None:
     """What `--feed` names; None without it. It is told where arrays hold NaN.
 
     The example of the `source` says how the inputs of a batch are called that a function gives without names. Raises
@@ -122,7 +125,8 @@ def read_feed(options: argparse.Namespace, source: Module | None = None) -> Arra
         from pstranspile.cluster.data.loader import LoaderRows
 
         example = list(source.example) if source is not None else []
-        return LoaderRows(options.feed, options.names.split(",") if options.names else example, options.steps)
+        names = options.names.split(",") if options.names else example
+        return LoaderRows(options.feed, names, options.steps, most=most, counting=_tell_of_counting)
     if not is_rows(options):
         from pstranspile.cluster.net.status import STATUS
         from pstranspile.runtime.run.files import nan_warnings, read_arrays
@@ -144,6 +148,10 @@ def read_feed(options: argparse.Namespace, source: Module | None = None) -> Arra
         separator=options.separator or "",
         bad_rows=options.bad_rows or "refuse",
     )
+
+
+def _tell_of_counting(place: str) -> None:
+    print(f"{place}: its batches are counted first; --steps N spares that", file=sys.stderr)
 
 
 def is_rows(options: argparse.Namespace) -> bool:

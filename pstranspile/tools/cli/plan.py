@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import cluster_of, counted
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error
 from pstranspile.ir.json_text import json_text
+from pstranspile.ir.model import Location
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
@@ -91,8 +94,20 @@ def _plan(options: argparse.Namespace) -> int:
         text = json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars))
     else:
         text = plan_text(result.plan)
+    _require_no_other(options.output, text)
     write_text(options.output, text, files_read(options), kind, _what(result.plan), *_then(options))
     return 0
+
+
+def _require_no_other(path: str | None, text: str) -> None:
+    """Raises DiagnosticError for a file that holds another plan: somebody may have edited it."""
+    if path in (None, "-") or not os.path.exists(path):
+        return
+    with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        held = file.read()
+        if held.strip() and held != text:
+            message = "it holds another plan, which may be edited; move it away, or name another file"
+            raise DiagnosticError([error("output-foreign", message, Location(path))])
 
 
 def _what(plan: Plan) -> str:

@@ -222,7 +222,8 @@ def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
         yield keeping
     except DiagnosticError as problem:  # shown first, so that what can be done about it stands below it
         report(problem.diagnostics)
-        keeping.tell_of_stop()
+        if not any(found.code.startswith("checkpoint-") for found in problem.diagnostics):
+            keeping.tell_of_stop()
         raise Reported(status_of(problem), problem.diagnostics, ()) from problem
     except Exception:
         keeping.tell_of_stop()

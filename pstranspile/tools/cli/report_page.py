@@ -163,7 +163,7 @@ def _run(
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 
     feeds: GivenFeeds | None
-    given = read_feed(options, module)
+    given = read_feed(options, module, STEPS)
     if given is None or isinstance(given, Mapping):
         feeds = given
     else:

@@ -310,7 +310,7 @@ def test_what_only_looks_like_an_output_is_not_replaced(name: str, capsys: pytes
     assert f"{path}: error[output-foreign]: it is there, and " in refused(capsys, *arguments)
 
 
-def test_a_plan_replaces_plans(capsys: pytest.CaptureFixture[str]):
+def test_a_plan_replaces_its_like_and_no_edited_plan(capsys: pytest.CaptureFixture[str]):
     for form in ([], ["--json"]):
         for _ in range(2):
             assert main(["plan", "net.ir", *JOB, *form, "-o", "made.plan"]) == 0
@@ -320,6 +320,11 @@ def test_a_plan_replaces_plans(capsys: pytest.CaptureFixture[str]):
     Path("made.plan").write_text("# mine\n\n" + Path("made.plan").read_text())
     told = refused(capsys, "plan", "net.ir", *JOB, "--plan", "made.plan", "-o", "made.plan")
     assert "made.plan: error[output-unwritable]: is read, so it can't be written" in told
+    edited = Path("made.plan").read_text()
+    told = refused(capsys, "plan", "net.ir", *JOB, "-o", "made.plan")
+    assert "made.plan: error[output-foreign]: it holds another plan, which may be edited" in told
+    assert Path("made.plan").read_text() == edited
+    Path("made.plan").unlink()
     assert main(["plan", "net.ir", *JOB, "-o", "made.plan"]) == 0
     capsys.readouterr()
     printed = [main(["plan", "net.ir", *JOB, *option]) or capsys.readouterr() for option in ([], ["-o", "-"])]
