@@ -40,6 +40,8 @@ class LoaderRows:
         counting: Callable[[str], object] = lambda _place: None,
     ):
         self._inputs, self._steps, self._most, self._counting = tuple(inputs), steps, most, counting
+        self._counted: dict[int, list[int]] = {}
+        """How many batches each trainer has, where there are so many trainers."""
         self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
@@ -64,10 +66,13 @@ class LoaderRows:
 
     def _counts(self, trainers: int) -> list[int]:
         """How many batches each trainer has, at most `most`. Raises DiagnosticError where none has any."""
+        if trainers in self._counted:
+            return self._counted[trainers]
         self._counting(self._place)
         counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._most)) for rank in range(trainers)]
         if not any(counts):
             raise self.refused("it gives no batches")
+        self._counted[trainers] = counts
         return counts
 
     def refused(self, message: str) -> DiagnosticError:
