@@ -14,8 +14,10 @@ from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
     DiagnosticError,
+    Note,
     error,
     first_findings,
+    listed,
     raise_errors,
     warning,
 )
@@ -59,6 +61,10 @@ class Dealing(NamedTuple):
     data: str
     dealt: tuple[tuple[int, int], ...]
     settings: tuple[str, ...] = ()
+
+
+_MOST_NAMED = 8
+"""How many inputs of a program an error names."""
 
 
 class LeftOut(NamedTuple):
@@ -336,8 +342,8 @@ class Feeds:
             else:
                 findings += self._add_by_step(self._variables[name], keys, arrays, counts)
         if len(set(counts.values())) > 1:
-            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-            findings.append(self._problem(f"the inputs have different numbers of steps: {listed}"))
+            steps = ", ".join(f"{name} {count}" for name, count in counts.items())
+            findings.append(self._problem(f"the inputs have different numbers of steps: {steps}"))
         raise_errors(findings)
         self.steps = next(iter(counts.values()), None)
 
@@ -349,7 +355,10 @@ class Feeds:
             message = f"{name} is left out: the program, which was saved for inference, has no variable of this name"
             self._left_out[name] = warning("run-feed-unknown", f"{message}{near(name, self._variables)}", self._place)
             return ()
-        return (self._problem(f"the program declares no variable {name}{near(name, self._variables)}"),)
+        inputs = [f"%{var.name}" for var in self._variables.values() if var.need_check_feed]
+        notes = [Note(f"the inputs of the program are {listed(inputs, _MOST_NAMED)}")] if inputs else []
+        problem = self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
+        return (problem._replace(notes=(*problem.notes, *notes)),)
 
     # one array for all steps
 

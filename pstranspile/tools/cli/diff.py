@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pstranspile
-from pstranspile.ir.diagnostics import DiagnosticError, listed
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.tools.cli.findings import print_errors
 from pstranspile.tools.cli.report import report, verdict_first
@@ -70,7 +71,11 @@ def run(arguments: Sequence[str]) -> int:
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
     missing = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and not os.path.lexists(path)]
     if missing:
-        parser.error(f"there is no file or folder {listed(missing)}")
+        findings = [error("input-unreadable", "there is no such file or folder", Location(path)) for path in missing]
+        report(findings)
+        if options.json:
+            print_errors(findings)
+        return TROUBLE
     if len(folders) == 1:
         parser.error(f"{folders[0]} is a folder; it is compared with another folder")
     companions = options.startup or options.meta

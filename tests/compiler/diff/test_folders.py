@@ -127,4 +127,4 @@ def test_an_input_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "out").mkdir()
     for arguments in (["out", "missing"], ["missing", "out"], ["missing", "-"]):
         assert main(["diff", *arguments]) == 2
-        assert "error: there is no file or folder missing\n" in capsys.readouterr().err
+        assert "missing: error[input-unreadable]: there is no such file or folder\n" in capsys.readouterr().err
