@@ -344,7 +344,7 @@ class Feeds:
         if len(set(counts.values())) > 1:
             steps = ", ".join(f"{name} {count}" for name, count in counts.items())
             findings.append(self._problem(f"the inputs have different numbers of steps: {steps}"))
-        raise_errors(findings)
+        raise_errors(self._with_inputs(findings))
         self.steps = next(iter(counts.values()), None)
 
     def _problem(self, message: str) -> Diagnostic:
@@ -355,10 +355,16 @@ class Feeds:
             message = f"{name} is left out: the program, which was saved for inference, has no variable of this name"
             self._left_out[name] = warning("run-feed-unknown", f"{message}{near(name, self._variables)}", self._place)
             return ()
+        return (self._problem(f"the program declares no variable {name}{near(name, self._variables)}"),)
+
+    def _with_inputs(self, findings: list[Diagnostic]) -> list[Diagnostic]:
+        """The findings; the last one about a variable that the program does not declare names its inputs."""
         inputs = [f"%{var.name}" for var in self._variables.values() if var.need_check_feed]
-        notes = [Note(f"the inputs of the program are {listed(inputs, _MOST_NAMED)}")] if inputs else []
-        problem = self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
-        return (problem._replace(notes=(*problem.notes, *notes)),)
+        last = max((at for at, one in enumerate(findings) if "declares no variable" in one.message), default=-1)
+        if inputs and last >= 0:
+            note = Note(f"the inputs of the program are {listed(inputs, _MOST_NAMED)}")
+            findings[last] = findings[last]._replace(notes=(*findings[last].notes, note))
+        return findings
 
     # one array for all steps
 

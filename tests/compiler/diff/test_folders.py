@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path):
 @pytest.mark.parametrize("name", ["trainer_0.ir", "trainer_0.meta.json"])
 @pytest.mark.parametrize("verb", ["diff", "explain", "verify"])
 def test_a_pipe_in_a_folder_is_not_waited_for(verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = str(write(tmp_path / "a"))
+    folder = str(tmp_path / "a")
     assert main(["compile", str(SOURCE), "--pservers", "2", "--trainers", "2", "-o", folder]) == 0
     (tmp_path / "a" / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / "a" / name)
