@@ -71,7 +71,11 @@ VarDesc: Any = _OF_PROGRAMS["VarDesc"]
 BlockDesc: Any = _OF_PROGRAMS["BlockDesc"]
 ProgramDesc: Any = _OF_PROGRAMS["ProgramDesc"]
 Version: Any = _OF_PROGRAMS["Version"]
-INT, FLOAT, STRING, INTS, FLOATS, STRINGS, BOOLEAN, BOOLEANS, BLOCK, LONG, BLOCKS, LONGS = (k.value for k in AttrKind)
+INT, FLOAT, STRING, INTS, FLOATS, STRINGS, BOOLEAN, BOOLEANS, BLOCK, LONG, BLOCKS, LONGS = (
+    k.value
+    for k in AttrKind
+    if k is not AttrKind.FLOAT64  # which Fluid 1.8 has not
+)
 
 
 _SAMPLES = {

@@ -101,7 +101,8 @@ def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_sh
         counts = _numbers(on_shares(divisor))
         differ = len(set(counts.values())) > 1
         if differ:
-            why = f"this mean counts {machines.counted(counts, step)}"
+            numbers = machines.counted(counts, step)
+            why = f"this mean counts {numbers}, tokens or weights that are not as many on every {one}"
         else:
             why = f"with a division it is a mean over tokens or weights that are not as many on every {one}"
         instead = (

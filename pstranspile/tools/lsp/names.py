@@ -167,11 +167,13 @@ def references(outline: Outline, named: Named) -> list[Span]:
     here = outline.section_at(named.span.line)
     if here is None:
         return []
-    program = next((s for s in outline.sections if s.program == here.program and s.block < 0), here)
-    first, last = (program.first, program.last) if named.kind == "label" else (0, len(outline.lines) - 1)
+    lines = range(len(outline.lines))
+    if named.kind == "label":  # also in blocks that a wrong bracket has put behind their program
+        own = [section for section in outline.sections if section.program == here.program]
+        lines = sorted({number for section in own for number in range(section.first, section.last + 1)})
     return [
         piece.span(number)
-        for number in range(first, last + 1)
+        for number in lines
         for piece in pieces(outline.lines[number])
         if piece.kind == named.kind and _name(piece) == named.name
     ]
