@@ -161,3 +161,38 @@ def test_a_run_that_goes_on_and_keeps_nothing_says_so(
     assert main([*command, "--resume", "kept", "--save", "a.npz"]) == 0
     assert main([*command, "--resume", "kept", "--checkpoint", "kept"]) == 0
     assert "nothing is kept" not in capsys.readouterr().err
+
+
+def test_an_interrupt_that_is_lost_comes_again(tmp_path: Path):
+    """Python drops what is raised while an object is cleaned up."""
+    script = tmp_path / "lost.py"
+    script.write_text(
+        "import sys, time\n"
+        "import pstranspile.__main__ as command\n"
+        "sys.unraisablehook = command._send_again\n"
+        "class Cleaned:\n"
+        "    def __del__(self):\n"
+        "        raise KeyboardInterrupt\n"
+        "try:\n"
+        "    Cleaned()\n"
+        "    time.sleep(20)\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_signal_in_the_code_of_a_user_is_no_fault_of_it(tmp_path: Path):
+    (tmp_path / "stopped.py").write_text(
+        "import os, signal, time\n"
+        "def loader(rank, trainers):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(20)\n"
+    )
+    net = str(Path(__file__).parents[3] / "examples" / "linear_regression.ir")
+    command = [sys.executable, "-m", "pstranspile", "run", net, "--feed", "stopped.py:loader", "--save", "kept.npz"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 143, done.stderr
+    assert "kept.npz was not written" in done.stderr
+    assert "input-python" not in done.stderr
