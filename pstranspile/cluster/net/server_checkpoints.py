@@ -181,10 +181,18 @@ class ServerCheckpoints(SiteListener):
         """The step of the last checkpoint that this server has put together of all parts."""
 
     def begin(self, again: bool) -> None:
-        """Goes on from a checkpoint, if there is one to begin with. Raises DiagnosticError.
+        """Goes on from a checkpoint, if there is one to begin with. Raises DiagnosticError, and lets others save then.
 
         A process that was started `again` goes on from a state that was kept, with the parts written before.
         """
+        try:
+            self._begin(again)
+        except BaseException:
+            if self._target is not None:
+                self._target.close()
+            raise
+
+    def _begin(self, again: bool) -> None:
         server = self._server
         if self._plan.target:
             self._require_target(again)
