@@ -113,13 +113,14 @@ time.sleep(60)
 
 
 def started(text: str, folder: Path, *arguments: str, module: bool = True, **environment: str) -> Any:
-    """A script as a process."""
+    """A script as a process, without the flags and machines that other tests of this process have named."""
     (folder / "train.py").write_text(text)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("FLAGS_", "PADDLE_"))}
     command = ["-m", "pstranspile.fluid"] if module else ["-m", "pstranspile", "fluid"]
     return subprocess.Popen(
         [sys.executable, *command, "train.py", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**clean, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
