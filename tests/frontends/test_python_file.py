@@ -279,7 +279,6 @@ def test_a_run_with_a_loader_goes_on(file: str, capsys: pytest.CaptureFixture[st
     ("name", "told"),
     [
         ("forgetful", "it returns a value of type NoneType; batches are needed"),
-        ("shared", "when it was called once more"),
         ("empty", "it gives no batches"),
         ("without", "it is called with the number of a trainer and how many there are"),
         ("module", "module is a value of type Module; a function is needed"),
@@ -289,11 +288,21 @@ def test_functions_that_give_no_batches(
     file: str, command: tuple[str, ...], name: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verb, *job = command
-    if name == "shared" and verb == "launch":
-        pytest.skip("each process imports the file anew, so none shares the batches with the count")
     assert main([verb, str(EXAMPLES / "mnist_mlp.ir"), *job, "--feed", f"{file}:{name}"]) == 1
     err = capsys.readouterr().err
     assert told in err
+
+
+def test_batches_that_can_be_had_once(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where they are counted, none are left; the processes of a launch each import the file, and have their own."""
+    program, feed = str(EXAMPLES / "mnist_mlp.ir"), ("--feed", f"{file}:shared")
+    for verb, *job in (("run",), ("run", *JOB), ("check", *JOB)):
+        sys.modules.pop("model_of_a_user", None)
+        assert main([verb, program, *job, *feed]) == 1
+        assert "when it was called once more" in capsys.readouterr().err
+    sys.modules.pop("model_of_a_user", None)
+    assert main(["launch", program, *JOB, *feed]) == 0
+    assert capsys.readouterr().out.count("trainer_1") == 3
 
 
 def test_batches_without_an_end(file: str, capsys: pytest.CaptureFixture[str]) -> None:
