@@ -7,8 +7,8 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -102,14 +102,8 @@ def _imported(file: str, place: str) -> ModuleType:
 
 def calling(file: str, function: Callable[[], _Result]) -> _Result:
     """What a function of a user's file gives. Raises DiagnosticError with the user's line for whatever it raises."""
-    with _told(file):
-        return function()
-
-
-@contextmanager
-def _told(file: str) -> Generator[None]:
     try:
-        yield
+        return function()
     except DiagnosticError:
         raise
     except SystemExit as stop:

@@ -277,10 +277,9 @@ class _Step:
     def _computed(self, feed: Mapping[str, Any], stream: int) -> tuple[dict[str, Value], Evaluation]:
         """The gradients, losses and states that the first half makes of a feed."""
         names = [*self.gradients, *self.losses, *self.states]
-        wide: Mapping[str, Any] = values_in_doubles(feed)
-        if isinstance(feed, Batch):
-            wide = Batch(wide, feed.parts, rows=feed.rows, weight=feed.weight)
-        run = Evaluation(self.half.program, self.values, wide, seed=self.given.seed, stream=stream, step=self.step)
+        run = Evaluation(
+            self.half.program, self.values, _wide(feed), seed=self.given.seed, stream=stream, step=self.step
+        )
         if run.idle:
             return {}, run.without(self.half.first)
         run.go(self.half.first, keep=names)

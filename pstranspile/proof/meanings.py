@@ -53,11 +53,6 @@ _OVER_ROWS = frozenset(
 )
 """Ops that compare rows with each other, where they work along the first dim."""
 
-_PASSING_ON = frozenset(
-    {"scale", "elementwise_add", "elementwise_mul", "reshape2", "assign", "cast", "clip", "squeeze2"}
-)
-"""Ops between a sum and the division by which it becomes a mean."""
-
 
 def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
     """What it means that this op of a training program is a cause. `step` counts from 0."""
@@ -138,7 +133,8 @@ def _divisor(op: Op, program: Program) -> str | None:
             above, below = later.input("X") in reached, later.input("Y") in reached
             if above != below:
                 return later.input("Y")
-        if later.type in _PASSING_ON and not reached.isdisjoint(later.input_names):
+        passes_on = facts_of(later.type).numbers != "computed" or later.type in ("scale", "clip")
+        if passes_on and not reached.isdisjoint(later.input_names):
             reached.update(later.output_names)
     return None
 

@@ -97,9 +97,6 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
 _COMPARING = frozenset({"equal", "not_equal", "greater_than", "less_than", "greater_equal", "less_equal"})
 """Ops that compare numbers."""
 
-_SAME_NUMBERS = frozenset({"reshape2", "cast", "squeeze2", "unsqueeze2", "assign", "slice", "flatten_contiguous_range"})
-"""Ops whose result holds the numbers of their input."""
-
 UNUSUAL = -100
 """The label that PyTorch's losses ignore unless they are told another: data rarely have it."""
 
@@ -110,7 +107,10 @@ def _marks_of(main: Program) -> dict[str, int]:
     constants: dict[str, int] = {}
     result: dict[str, int] = {}
     for op in main.main_block.ops:
-        if op.type in _SAME_NUMBERS and (name := op.input("X") or op.input("Input")) in origin:
+        if (
+            facts_of(op.type).numbers in ("moved", "in_order")
+            and (name := op.input("X") or op.input("Input")) in origin
+        ):
             origin.update(dict.fromkeys(op.output_names, origin[name]))
         value = op.attrs.get("value", 0.0)
         if op.type == "fill_constant" and isinstance(value, int | float) and float(value).is_integer():

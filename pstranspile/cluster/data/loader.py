@@ -7,12 +7,11 @@ from inspect import signature
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-import numpy as np
-
 from pstranspile.frontends.python_file import calling, function_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed
 from pstranspile.ir.model import Location, Program
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf
+from pstranspile.runtime.values import array_of
 
 Loader: TypeAlias = "Callable[[int, int], Iterable[Any]]"
 """Called with the number of a trainer and how many there are; gives the trainer's own batches, one after another.
@@ -161,9 +160,3 @@ class _Batches:
                     "when it was called once more; it must give the same each time, or --steps N says how many it gives"
                 )
         return self._batch
-
-
-def array_of(value: Any) -> Any:
-    """A tensor of PyTorch, or anything else that numpy takes, as an array of at least one dim."""
-    made = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-    return made.reshape(made.shape or (1,))

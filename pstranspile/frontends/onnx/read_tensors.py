@@ -426,7 +426,7 @@ def _gather_nd(node: Any, reading: Reading) -> None:
 
 @onnx_reader("GatherElements")
 def _gather_elements(node: Any, reading: Reading) -> None:
-    """From each row of a matrix the elements at that row of the index; the axis is made the last one for this."""
+    """From each row of a matrix the elements at that row of the index."""
     (data, index), out = node.input, node.output[0]
     rank = len(reading.dims(data))
     axis: int = attribute(node, "axis", 0) % rank
@@ -434,16 +434,25 @@ def _gather_elements(node: Any, reading: Reading) -> None:
     for at, (one, other) in enumerate(zip(sizes, wanted, strict=True)):
         if at != axis and one != other and not is_code(one) and not is_code(other):
             data = part(data, at, 0, other, reading)
+    picked_along(data, counted(index, [sizes[axis]], reading), axis, out, reading)
+
+
+def picked_along(data: str, index: str, axis: int, out: str, reading: Reading) -> None:
+    """`out` has, for each place of an index, the element of `data` whose place along the axis it is. Along the other
+    axes both are of the same size; the axis is made the last one for this.
+    """
+    rank, dims = len(reading.dims(data)), [*sizes_of(index, reading)]
     flat: list[str] = []
-    for value in (data, counted(index, [sizes[axis]], reading)):
+    for value in (data, index):
         last = swapped(value, axis, rank - 1, reading)
-        reshape(last, made := reading.temp(value), [-1, sizes_of(last, reading)[-1]], reading)
-        flat.append(made)
+        if rank != 2:
+            reshape(last, made := reading.temp(value), [-1, sizes_of(last, reading)[-1]], reading)
+            last = made
+        flat.append(last)
     picked = reading.temp(out) if rank != 2 or axis != rank - 1 else out
     reading.op("index_sample", {"X": flat[0], "Index": flat[1]}, {"Out": picked})
     if picked == out:
         return
-    dims = [*wanted]
     dims[axis], dims[-1] = dims[-1], dims[axis]
     if axis == rank - 1:
         reshape(picked, out, dims, reading)

@@ -11,6 +11,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     counted,
     expand,
     of_one_shape,
+    picked_along,
     reshape,
     sizes_of,
     swapped,
@@ -499,31 +500,12 @@ def _gather(node: Any, tracing: Tracing, out: str) -> None:
 
 def gathered(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
     """`out` has, for each place of an index, the element of `x` whose place along the axis it is (`torch.gather`)."""
-    rank = len(tracing.dims(x))
     sizes, wanted = sizes_of(x, tracing), sizes_of(index, tracing)
     for at, (one, other) in enumerate(zip(sizes, wanted, strict=True)):
         if at != axis and one != other:
             cut(x, part := tracing.temp(x), at, 0, other, 1, tracing)
             x = part
-    flat: list[str] = []
-    for value in (x, index):
-        last = swapped(value, axis, rank - 1, tracing)
-        if rank == 2:
-            flat.append(last)
-            continue
-        reshape(last, made := tracing.temp(value), [-1, sizes_of(last, tracing)[-1]], tracing)
-        flat.append(made)
-    picked = tracing.temp(out) if rank != 2 or axis != rank - 1 else out
-    tracing.op("index_sample", {"X": flat[0], "Index": flat[1]}, {"Out": picked})
-    if picked == out:
-        return
-    dims = [*wanted]
-    dims[axis], dims[-1] = dims[-1], dims[axis]
-    if axis == rank - 1:
-        reshape(picked, out, dims, tracing)
-        return
-    reshape(picked, wide := tracing.temp(out), dims, tracing)
-    tracing.alias(out, swapped(wide, axis, rank - 1, tracing))
+    picked_along(x, index, axis, out, tracing)
 
 
 @aten("max", "min", "max.dim", "min.dim")

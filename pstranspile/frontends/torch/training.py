@@ -28,7 +28,7 @@ from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.values import Array
+from pstranspile.runtime.values import Array, array_of
 
 _FAMILIES = (elements, images, losses, networks, recurrent, tables, tensors)
 """The modules that read operators."""
@@ -124,7 +124,7 @@ class Training:
         missing = [name for name in self.inputs if name not in named]
         if missing:
             raise DiagnosticError([self._other_batch(f"no {missing[0]}")])
-        fed = {name: _array(named[name]) for name in self.inputs}
+        fed = {name: array_of(named[name]) for name in self.inputs}
         self.require_sizes(fed)
         return fed
 
@@ -159,11 +159,6 @@ class Training:
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 if name in state:
                     tensor.copy_(torch.from_numpy(np.ascontiguousarray(state[name])).reshape(tensor.shape))
-
-
-def _array(value: Any) -> Array:
-    made = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-    return made.reshape(made.shape or (1,))
 
 
 def trace(

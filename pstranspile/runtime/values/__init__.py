@@ -10,6 +10,14 @@ Array: TypeAlias = Any
 """A numpy array. (numpy is imported late, and its own types describe dims and dtypes too loosely to be checked.)"""
 
 
+def array_of(value: Any) -> Array:
+    """A tensor of PyTorch, or anything else that numpy takes, as an array of at least one dim."""
+    import numpy as np
+
+    made = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    return made.reshape(made.shape or (1,))
+
+
 class LoDTensor(NamedTuple):
     """A ragged tensor: rows grouped into sequences. `lod` holds one offset table per level.
 
