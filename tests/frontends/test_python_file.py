@@ -12,6 +12,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
+from pstranspile.tools.cli.common import begun_on_machines
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOB = ("--pservers", "2", "--trainers", "2")
@@ -22,6 +23,8 @@ from dataclasses import replace
 import numpy as np
 
 import pstranspile as ps
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Momentum, minimize
 from pstranspile.ir.frozen import FrozenMap
 
 
@@ -76,6 +79,23 @@ def pairs(rank, trainers):
     """The same batches without names."""
     for batch in loader(rank, trainers):
         yield batch["img"], batch["label"]
+
+
+def warm():
+    """A program with a momentum that is not zero to start with."""
+    draft = L.Draft(seed=3)
+    loss = L.mean(L.square_error_cost(L.fc(L.data(draft, "x", [-1, 20]), 1), L.data(draft, "y", [-1, 1])))
+    minimize(loss, Momentum(0.1, 0.9))
+    module = draft.module()
+    held = [var for var in module.main.main_block.vars.values() if "velocity" in var.name]
+    return replace(module, start=FrozenMap({{var.name: np.full(var.shape, 0.5, "f4") for var in held}}))
+
+
+def rows(rank, trainers):
+    draw = np.random.default_rng(5)
+    for _ in range(3):
+        x, y = draw.normal(size=(4, 20)).astype("f4"), draw.normal(size=(4, 1)).astype("f4")
+        yield {{"x": np.array_split(x, trainers)[rank], "y": np.array_split(y, trainers)[rank]}}
 
 
 def forgetful(rank, trainers):
@@ -291,6 +311,22 @@ def test_functions_that_give_no_batches(
     assert main([verb, str(EXAMPLES / "mnist_mlp.ir"), *job, "--feed", f"{file}:{name}"]) == 1
     err = capsys.readouterr().err
     assert told in err
+
+
+def test_states_of_optimizers_reach_the_servers(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = (f"{file}:warm", "--feed", f"{file}:rows")
+    for name, command in (("single", ("run",)), ("cluster", ("run", *JOB)), ("processes", ("launch", *JOB))):
+        assert main([command[0], *given, *command[1:], "--save", f"{name}.npz"]) == 0
+    single, cluster, processes = (dict(np.load(f"{name}.npz")) for name in ("single", "cluster", "processes"))
+    parameters = [name for name in single if name.startswith("param/")]
+    assert parameters
+    for name in parameters:
+        assert np.array_equal(processes[name], cluster[name])
+        np.testing.assert_allclose(cluster[name], single[name], rtol=1e-4, atol=1e-5)
+    module = ps.load(given[0])
+    trainer = ps.compile(module, ps.Job(pservers=2, trainers=2)).trainer(0)
+    assert begun_on_machines(None, trainer, module, start=module.start).keys() == module.start.keys()
+    capsys.readouterr()
 
 
 def test_batches_that_can_be_had_once(file: str, capsys: pytest.CaptureFixture[str]) -> None:

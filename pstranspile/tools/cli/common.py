@@ -292,14 +292,13 @@ def begun_on_machines(
     start: Mapping[str, Any] = EMPTY,
     resumed: bool = False,
 ) -> dict[str, Any]:
-    """The values that `--init` names, and those that come with the program (`start`), for machines that are processes:
-    those of variables that trainers declare.
+    """The values for machines that are processes: those that come with the program (`start`), also of variables that
+    only servers have, and of those that `--init` names the ones that trainers declare.
 
-    What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
-    `source` is known. Raises DiagnosticError.
+    What `--init` has for servers only (moments of optimizers) is told to begin as the start-up program says, where the
+    job's `source` is known. Raises DiagnosticError.
     """
-    there = {name: value for name, value in start.items() if name in trainer.main.main_block.vars}
-    values = begun_with(path, trainer.main, trainer.startup, start=there, resumed=resumed)
+    values = begun_with(path, trainer.main, trainer.startup, start=start, resumed=resumed)
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
