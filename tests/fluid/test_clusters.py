@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,18 +13,9 @@ import pytest
 
 from pstranspile.runtime.values.encoding import read_tensor, to_bytes
 from tests.fluid.running import SCRIPTS, printed
+from tests.ports import free_ports
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 def play(

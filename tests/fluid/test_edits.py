@@ -10,7 +10,8 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh
-from tests.fluid.test_clusters import cluster, free_ports, play
+from tests.fluid.test_clusters import cluster, play
+from tests.ports import free_ports
 
 IN_FLUID = """
 loss 4.742236 4.500000 2.108362

@@ -17,7 +17,7 @@ import pytest
 
 from pstranspile.fluid.running.interrupts import naming_wait
 from pstranspile.fluid.running.workers import Workers
-from tests.fluid.test_clusters import free_ports
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 SOON = 5.0

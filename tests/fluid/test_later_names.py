@@ -15,7 +15,8 @@ from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from tests.fluid.running import SCRIPTS, fresh, printed
-from tests.fluid.test_clusters import free_ports, launched, numbers
+from tests.fluid.test_clusters import launched, numbers
+from tests.ports import free_ports
 
 F: Any = paddle.nn.functional
 X = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], "float32")

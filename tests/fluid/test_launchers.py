@@ -17,7 +17,7 @@ from pstranspile.fluid.paddle.distributed.launch import parser
 from pstranspile.fluid.transpiler import DistributeTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.fluid.running import fresh
-from tests.fluid.test_clusters import free_ports
+from tests.ports import free_ports
 from tests.terminal import interrupts
 
 ROOT = str(Path(__file__).parents[2])

@@ -12,7 +12,8 @@ from pstranspile.fluid.layers.io import ListenAndServ
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh
-from tests.fluid.test_clusters import FLUID, free_ports, play
+from tests.fluid.test_clusters import FLUID, play
+from tests.ports import free_ports
 
 SCRIPT = str(SCRIPTS / "written_by_hand.py")
 

@@ -15,7 +15,7 @@ from pstranspile.cluster.net import site
 from pstranspile.fluid import machines
 from tests.cluster.net.test_unreached import ANSWERS, answer, listening
 from tests.fluid.running import fresh
-from tests.fluid.test_clusters import free_ports
+from tests.ports import free_ports
 
 __all__ = ["listening"]
 

@@ -11,7 +11,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -25,6 +24,7 @@ import numpy as np
 from pstranspile.cluster.machines.snapshots import read_snapshot
 from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.runtime.values import SelectedRows
+from tests.ports import free_ports
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
 RECORDINGS = os.environ.get("PSTRANSPILE_RECORDINGS", "")
@@ -62,18 +62,6 @@ def arrays(name: str) -> dict[str, Any]:
         return dict(archive)
 
 
-def free_ports(count: int) -> list[int]:
-    """Of four digits, as those in the programs."""
-    found: list[int] = []
-    candidate = 4000 + os.getpid() % 4000
-    while len(found) < count:
-        candidate += 1
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", candidate)):
-                found.append(candidate)
-    return found
-
-
 class Job:
     """A recorded job in a folder, on ports of its own; `ours` are the machines that this package plays."""
 
@@ -81,7 +69,7 @@ class Job:
         self.case, self.config, self.work, self.ours = case, config, work, ours
         self.folder = work / "job"
         self.folder.mkdir()
-        ports = free_ports(2)
+        ports = free_ports(2, short=True)
         for role in ROLES:
             for part in ("main", "startup"):
                 data = recorded()[f"{case}/{config}/{role}.{part}.pb"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -18,6 +17,7 @@ import pytest
 import pstranspile as ps
 from tests.cluster.data.tables import module, rows, write
 from tests.cluster.ray_cluster.nodes import node
+from tests.ports import free_ports
 
 pytest.importorskip("ray", reason="Ray is not installed")
 
@@ -35,11 +35,6 @@ def head(**options: Any) -> Generator[None]:
         yield
     finally:
         cluster.shutdown()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as made:
-        return made.getsockname()[1]
 
 
 def require_trained(folder: Path, on: str, *submit: str) -> None:
@@ -62,7 +57,7 @@ def require_trained(folder: Path, on: str, *submit: str) -> None:
 
 @pytest.mark.skipif(find_spec("aiohttp_cors") is None, reason="ray[default] has the job server")
 def test_a_submitted_job_trains_on_the_cluster_it_was_handed_to(tmp_path: Path):
-    port = free_port()
+    (port,) = free_ports(1)
     submit = [
         sys.executable,
         "-m",
@@ -78,6 +73,6 @@ def test_a_submitted_job_trains_on_the_cluster_it_was_handed_to(tmp_path: Path):
 
 
 def test_a_job_trains_on_a_cluster_that_is_named_by_its_address(tmp_path: Path):
-    port = free_port()
+    (port,) = free_ports(1)
     with head(ray_client_server_port=port):
         require_trained(tmp_path, f"ray://127.0.0.1:{port}")

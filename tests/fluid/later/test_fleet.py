@@ -37,7 +37,8 @@ from pstranspile.proof.report import ADDS_UP
 from pstranspile.runtime.values.encoding import decode_selected_rows, opened
 from tests.fluid.running import SCRIPTS, fresh, printed
 from tests.fluid.test_checked_fleet import ran
-from tests.fluid.test_clusters import free_ports, launched
+from tests.fluid.test_clusters import launched
+from tests.ports import free_ports
 
 SCRIPT = SCRIPTS / "later_fleet.py"
 IDS = [-(1 << 63), -1, 3, 1000000007, (1 << 62) + 5]

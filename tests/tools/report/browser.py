@@ -3,7 +3,6 @@
 import base64
 import json
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,18 +11,14 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from tests.ports import free_ports
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
 
 TRACED = "toplevel,devtools.timeline,disabled-by-default-devtools.timeline,loading,blink.user_timing"
 """What is traced of a page."""
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Browser:
@@ -35,7 +30,7 @@ class Browser:
     def __init__(self, width: int = 1300, height: int = 900, *, dark: bool = False, traced: bool = False):
         assert CHROMIUM
         assert DRIVER
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.process = subprocess.Popen(
             [DRIVER, f"--port={self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
