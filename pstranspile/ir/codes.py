@@ -236,6 +236,7 @@ OwnCode = Literal[
     "unwritten-gradient",
     "update-variables",
     "updates-itself",
+    "usage",
     "values-damaged",
     "values-exist",
     "values-kind",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeAlias
 
@@ -51,6 +51,14 @@ def inputs(program: Program) -> list[Input]:
     return result
 
 
+OnLeft: TypeAlias = "Callable[[str, Sequence[str]], object]"
+"""Is told of a file, and its columns that no input takes."""
+
+
+def ignored(_file: str, _columns: Sequence[str]) -> None:
+    """An OnLeft that does nothing."""
+
+
 MOST_LISTED = 12
 """How many columns of a file are named where one is missing."""
 
@@ -70,8 +78,10 @@ def map_columns(
     *,
     shown_by: str = "",
     notes: Sequence[Note] = (),
+    on_left: OnLeft = ignored,
 ) -> list[Mapped]:
     """The columns of each input; `there` are those of the file. A name may be a pattern: `f*`, in the file's order.
+    `on_left` is told of those that no input takes.
 
     Raises DiagnosticError for inputs and columns that are not there. Where there are many, the message has the first
     ones and `shown_by`, a command that shows them all. `notes` are about the names of the file's columns.
@@ -112,6 +122,8 @@ def map_columns(
         findings[-1] = last._replace(notes=(*last.notes, *(more if shown_by else []), *notes))
     if findings:
         raise DiagnosticError(findings)
+    taken = {column for mapped in result for column in mapped.columns}
+    on_left(file, [column for column in times if column not in taken])
     return result
 
 

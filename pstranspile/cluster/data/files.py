@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.cluster.data.columns import Chunk, Input
+from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignored
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address, open_regular
@@ -140,13 +140,15 @@ class Unit(NamedTuple):
 
 class Wanted(NamedTuple):
     """What is wanted of files: the inputs, the columns given for some, and how columns are called (empty: the files
-    say it themselves), and the sign between the fields of CSV (empty: that of the format).
+    say it themselves), the sign between the fields of CSV (empty: that of the format), and who is told of columns that
+    no input takes.
     """
 
     inputs: Sequence[Input]
     columns: Mapping[str, Sequence[str]]
     names: Sequence[str] = ()
     separator: str = ""
+    on_left: OnLeft = ignored
 
 
 class Reader(Protocol):

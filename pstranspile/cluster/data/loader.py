@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from pstranspile.frontends.python_file import calling, function_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed
 from pstranspile.ir.model import Location, Program
-from pstranspile.runtime.run.step_feeds import Dealing, FeedOf
+from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
 from pstranspile.runtime.values import array_of
 
 Loader: TypeAlias = "Callable[[int, int], Iterable[Any]]"
@@ -42,12 +42,15 @@ class LoaderRows:
         self._counted: dict[int, list[int]] = {}
         """How many batches each trainer has, where there are so many trainers."""
         self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
+        self._left: dict[str, None] = {}
+        """What batches hold beside what is fed."""
+        self._on_left: Callable[[str], object] | None = None
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
 
     def __getstate__(self) -> dict[str, Any]:
         """The loader for another process, which looks it up in its file."""
-        return {**self.__dict__, "_loader": None if self._file else self._loader}
+        return {**self.__dict__, "_loader": None if self._file else self._loader, "_on_left": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The loader in another process."""
@@ -61,7 +64,7 @@ class LoaderRows:
         counted = [] if self._steps else self._counts(count)
         steps = self._steps or max(counted)
         ends = counted or [0] * count
-        return [_Batches(self, rank, count, ends[rank]).of for rank in range(count)], steps
+        return [_Batches(self, rank, programs, ends[rank]).of for rank in range(count)], steps
 
     def _counts(self, trainers: int) -> list[int]:
         """How many batches each trainer has, at most `most`. Raises DiagnosticError where none has any."""
@@ -93,8 +96,19 @@ class LoaderRows:
         return self
 
     def warnings(self) -> list[Diagnostic]:
-        """An empty list: batches that can't be fed are refused instead."""
-        return []
+        """What is to be told of values in the batches so far that are not fed."""
+        return left_out_of_feed(self._left, (), (), Location(self._place))
+
+    def tell_of_left(self, on_left: Callable[[str], object]) -> None:
+        """From now on `on_left` is called with the name of every value of batches that is not fed, once."""
+        self._on_left = on_left
+
+    def left(self, name: str) -> None:
+        """A value of batches was not fed, here or in another process."""
+        if name not in self._left:
+            self._left[name] = None
+            if self._on_left is not None:
+                self._on_left(name)
 
     def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
         """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
@@ -134,13 +148,15 @@ def _looked_up(place: str) -> Loader:
 
 
 class _Batches:
-    """The batches of one trainer, of which the last one is kept: it may be asked for again.
+    """The batches of one trainer, of which the last one is kept: it may be asked for again. What its program does not
+    declare is left out of them.
 
     `counted` is how many there were when they were counted, 0 if they were not.
     """
 
-    def __init__(self, rows: LoaderRows, rank: int, trainers: int, counted: int):
-        self._rows, self._rank, self._trainers, self._counted = rows, rank, trainers, counted
+    def __init__(self, rows: LoaderRows, rank: int, programs: Sequence[Program], counted: int):
+        self._rows, self._rank, self._trainers, self._counted = rows, rank, len(programs), counted
+        self._variables = programs[rank].main_block.vars
         self._begin()
 
     def _begin(self) -> None:
@@ -159,4 +175,8 @@ class _Batches:
                     f"it gave {self._counted} batches to trainer {self._rank} when they were counted, and {self._step} "
                     "when it was called once more; it must give the same each time, or --steps N says how many it gives"
                 )
+            if self._batch is not None:
+                for name in [known for known in self._batch if known not in self._variables]:
+                    del self._batch[name]
+                    self._rows.left(name)
         return self._batch

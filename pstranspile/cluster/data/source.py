@@ -24,7 +24,7 @@ from pstranspile.ir.expect import expect_number, is_separator, suggesting
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
-from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut
+from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
 from pstranspile.runtime.values import Array
 
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
@@ -532,6 +532,8 @@ class Data:
         self._rows: tuple[Sequence[Input], _Rows] | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
         self._nan: dict[tuple[str, str], dict[int, None]] = {}
+        self._left: dict[tuple[str, ...], str] = {}
+        """The columns that no input takes, with the first file that has them beside its others."""
         self._on_bad: Callable[[LeftOut], object] | None = None
         self._on_nan: Callable[[NotANumber], object] | None = None
 
@@ -564,13 +566,20 @@ class Data:
 
     def require(self, program: Program) -> None:
         """Raises DiagnosticError if a file is missing, can't be read, or has not what a program is fed."""
-        self.readers(Wanted(inputs(program), self._columns, self._names, self._separator))
+        self.readers(self._wanted(inputs(program)))
 
     def _opened(self, wanted: Sequence[Input]) -> _Rows:
         """The units of all files, found once."""
         if self._rows is None or self._rows[0] != wanted:
-            self._rows = wanted, _Rows(self.readers(Wanted(wanted, self._columns, self._names, self._separator)))
+            self._rows = wanted, _Rows(self.readers(self._wanted(wanted)))
         return self._rows[1]
+
+    def _wanted(self, wanted: Sequence[Input]) -> Wanted:
+        return Wanted(wanted, self._columns, self._names, self._separator, self._note_left)
+
+    def _note_left(self, file: str, columns: Sequence[str]) -> None:
+        if columns:
+            self._left.setdefault(tuple(columns), file)
 
     def readers(self, wanted: Wanted) -> dict[str, Reader]:
         """What reads each file. Raises DiagnosticError, for a file that is missing before a library that is."""
@@ -607,13 +616,14 @@ class Data:
         return [self._bad[key] for key in sorted(self._bad)]
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of the bad rows so far."""
+        """What is to be told of columns that are not fed, and of the bad rows so far."""
+        left = [one for names, file in self._left.items() for one in left_out_of_feed(names, (), (), Location(file))]
         shown = [
             warning("data-row", f"{_which(row)} is left out: {row.reason}", _place(row)) for row in self.bad[:SHOWN]
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return [*shown, *(_of_nan(*key, self._nan[key]) for key in sorted(self._nan))]
+        return [*left, *shown, *(_of_nan(*key, self._nan[key]) for key in sorted(self._nan))]
 
     def _fingerprint(self) -> str:
         """What tells this data from other data that goes by other steps: sizes of files, batch, order."""

@@ -475,7 +475,9 @@ class ParquetReader:
             self._size: int = source.size() if source else os.path.getsize(file)
         self._alone = Lock()
         seeing = _shown_by("import pyarrow.parquet as p", "p.read_schema(sys.argv[1])", file)
-        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing)
+        self._mapped = map_columns(
+            wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
+        )
         _require_types(self._mapped, schema, file)
 
     def units(self) -> list[Unit]:
@@ -520,7 +522,9 @@ class ArrowReader:
             schema = pyarrow.ipc.open_file(source).schema
         self._alone = Lock()
         seeing = _shown_by("import pyarrow as p", "p.ipc.open_file(sys.argv[1]).schema", file)
-        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing)
+        self._mapped = map_columns(
+            wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
+        )
         _require_types(self._mapped, schema, file)
         self._size: int = source.size()
         fields = sorted(schema.names.index(name) for name in _columns_of(self._mapped))

@@ -288,7 +288,7 @@ class MultiSlotReader:
         self.file = file
         self._slots = list(wanted.names) or [one.name for one in wanted.inputs]
         self._inputs: dict[str, list[Input]] = {}
-        for one, columns in map_columns(wanted.inputs, wanted.columns, self._slots, file):
+        for one, columns in map_columns(wanted.inputs, wanted.columns, self._slots, file, on_left=wanted.on_left):
             if len(columns) > 1 or one.levels > 1:
                 message = f"{one.name} can't be fed from MultiSlot text: it takes one slot, of one LoD level at most"
                 raise DiagnosticError([error("data-column", message, Location(file))])
@@ -720,7 +720,9 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
         except UnicodeDecodeError:
             raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
     notes = [] if wanted.names else [Note(separated.note)] if separated else _about_names(names)
-    mapped = map_columns(wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes)
+    mapped = map_columns(
+        wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes, on_left=wanted.on_left
+    )
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 
     def parse(data: bytes, ids: Any) -> Any:
@@ -780,7 +782,9 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
 
     example = _first_object(file)
     mapped = (
-        map_columns(wanted.inputs, wanted.columns, list(example), file, shown_by=_first_line_of(file))
+        map_columns(
+            wanted.inputs, wanted.columns, list(example), file, shown_by=_first_line_of(file), on_left=wanted.on_left
+        )
         if example is not None
         else []
     )

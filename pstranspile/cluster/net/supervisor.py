@@ -150,7 +150,8 @@ class Member:
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
         self.ended, self._rest = None, b""
-        self.reported.pop("state", None)
+        for before in ("state", "findings"):
+            self.reported.pop(before, None)
 
     def _notice_end(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()

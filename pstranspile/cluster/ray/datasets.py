@@ -55,7 +55,9 @@ class _BlockReader:
     def __init__(self, blocks: Sequence[Any], shapes: Sequence[tuple[int, list[str]]], wanted: Wanted):
         self._blocks, self._shapes = blocks, shapes
         names = shapes[0][1] if shapes else ()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, names, _NAME, shown_by="dataset.columns()")
+        self._mapped = map_columns(
+            wanted.inputs, wanted.columns, names, _NAME, shown_by="dataset.columns()", on_left=wanted.on_left
+        )
 
     def units(self) -> list[Unit]:
         """A unit for each block."""

@@ -17,6 +17,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from pstranspile.cluster.data.loader import LoaderRows
 from pstranspile.cluster.data.source import Data
 from pstranspile.cluster.machines.snapshots import read_snapshot
 from pstranspile.cluster.machines.trainer import Trainer
@@ -154,6 +155,8 @@ class Host:
             cluster = job.cluster(fetch=part.fetch, seed=part.seed, init=init)
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)
+            if isinstance(cluster.source, LoaderRows):
+                cluster.source.tell_of_left(lambda name: self._report(left_of_batch=name))
             if isinstance(cluster.source, Data):
                 cluster.source.tell_of_rows(lambda row: self._report(left_out=row), lambda row: self._report(nan=row))
             place = Place(

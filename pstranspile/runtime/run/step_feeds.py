@@ -22,10 +22,11 @@ from pstranspile.ir.diagnostics import (
     warning,
 )
 from pstranspile.ir.expect import expect, path_of, suggesting
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, Var
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import joined
 from pstranspile.runtime.run.feeds import (
     declared,
@@ -296,15 +297,9 @@ class Feeds:
     """The feeds of all steps. `steps` is how many there are, None if nothing is fed.
 
     Raises DiagnosticError for every array that doesn't fit; what is given for each step is looked at when it is fed.
-    Arrays of variables that a program saved for inference does not have (what it was trained with) are left out, as in
-    Fluid, where `on_left_out` takes the warnings.
     """
 
-    def __init__(
-        self, program: Program, given: GivenFeeds, on_left_out: Callable[[Sequence[Diagnostic]], object] | None = None
-    ):
-        self._serves = on_left_out is not None and any(op.type == "feed" for op in program.main_block.ops)
-        self._left_out: dict[str, Diagnostic] = {}
+    def __init__(self, program: Program, given: GivenFeeds):
         self._place = place_of(given)
         self._variables = program.main_block.vars
         self._overwritten = overwritten_inputs(program)
@@ -316,8 +311,6 @@ class Feeds:
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
             self._read(given)
-        if on_left_out is not None:
-            on_left_out([*self._left_out.values()])
 
     def _read(self, arrays: Mapping[str, Any]) -> None:
         counts: dict[str, int] = {}
@@ -338,7 +331,7 @@ class Feeds:
                 key = next(iter(keys.values()))
                 findings.append(self._problem(f"{name} has an array for all steps, and {key} besides"))
             elif name not in self._variables:
-                findings += self._undeclared(name)
+                findings.append(self._undeclared(name))
             else:
                 findings += self._add_by_step(self._variables[name], keys, arrays, counts)
         if len(set(counts.values())) > 1:
@@ -350,12 +343,8 @@ class Feeds:
     def _problem(self, message: str) -> Diagnostic:
         return error("run-file-unusable", message, self._place)
 
-    def _undeclared(self, name: str) -> Iterable[Diagnostic]:
-        if self._serves:
-            message = f"{name} is left out: the program, which was saved for inference, has no variable of this name"
-            self._left_out[name] = warning("run-feed-unknown", f"{message}{near(name, self._variables)}", self._place)
-            return ()
-        return (self._problem(f"the program declares no variable {name}{near(name, self._variables)}"),)
+    def _undeclared(self, name: str) -> Diagnostic:
+        return self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
 
     def _with_inputs(self, findings: list[Diagnostic]) -> list[Diagnostic]:
         """The findings; the last one about a variable that the program does not declare names its inputs."""
@@ -377,7 +366,7 @@ class Feeds:
         if whole != key and whole in self._variables:
             yield self._problem(f"{key} holds lengths of sequences, but there is no {whole}")
         elif key not in self._variables:
-            yield from self._undeclared(whole if self._serves else key)
+            yield self._undeclared(key)
         elif f"{key}{LENGTHS}" in arrays:
             yield from self._add_ragged(self._variables[key], array, arrays[f"{key}{LENGTHS}"], counts)
         else:
@@ -593,6 +582,44 @@ def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Modu
         absent = unfed_inputs(role.main, role.startup, fed)
         of_source = unfed_inputs(source.main, source.startup, fed) if absent and source is not None else {}
         raise_errors(of_source.get(name, problem) for name, problem in absent.items())
+
+
+def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple[ArrayFile, list[Diagnostic]]:
+    """The arrays of a file for variables that one of the programs declares, and a warning that names the others."""
+    left: dict[str, None] = {}
+    fed: set[str] = set()
+    kept = ArrayFile({}, arrays.file)
+    for key, array in arrays.items():
+        match, owner = _TRAINER.match(key), _owner(key, programs)
+        name = key[match.end() if match else 0 :]
+        own = [programs[owner]] if owner else programs.values()
+        name = name[len(owner) + 1 :] if owner else name
+        variables = [variable_of(name, program.main_block.vars) for program in own]
+        if any(variable in program.main_block.vars for variable, program in zip(variables, own, strict=True)):
+            kept[key] = array
+            fed.update(variables)
+        else:
+            left[variables[0]] = None
+    return kept, left_out_of_feed(left, programs.values(), fed, place_of(arrays))
+
+
+def left_out_of_feed(
+    names: Collection[str], programs: Iterable[Program], fed: Collection[str], place: Location | None
+) -> list[Diagnostic]:
+    """The warning about what data hold beside what is fed to a program, as a list; empty for no `names`.
+
+    A name that nearly is one of an input that is not among the `fed` has a note.
+    """
+    if not names:
+        return []
+    known = [*programs]
+    inputs = {name for program in known for name in inputs_of(program)}
+    inputs |= {n for one in known for op in one.main_block.ops if op.type in FEEDING for n in op.output_names}
+    unfed = sorted(inputs - {*fed})
+    hints = ((name, near(name, unfed)) for name in names)
+    notes = tuple(Note(f"{name}{hint}") for name, hint in hints if hint)[:_MOST_NAMED]
+    message = f"no input of the program takes {listed(names, _MOST_NAMED)}: left out"
+    return [warning("run-feed-unknown", message, place)._replace(notes=notes)]
 
 
 def of_everybody(arrays: Mapping[str, Any]) -> ArrayFile:

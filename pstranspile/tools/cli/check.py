@@ -9,6 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     add_input,
@@ -89,7 +90,7 @@ def _check(options: argparse.Namespace) -> int:
         declaring = union_of(programs.values()) if options.program else module.main
         requested_turns(options, module)  # its errors come before all others
         result = compiled(options, loaded)
-        feeds = read_feed(options, module, STEPS)
+        feeds = read_feed(options, programs if options.program else {MAIN: module.main}, module, STEPS)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
         checked = check(

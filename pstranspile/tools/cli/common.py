@@ -108,6 +108,9 @@ class Version(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """A parser that first refuses an option it does not have, and suggests a similar one."""
 
+    _as_json = False
+    """Whether the arguments ask for JSON."""
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """Prints a help text; argparse itself keeps quiet where stdout can't be written."""
         if file is sys.stdout:
@@ -120,7 +123,9 @@ class Parser(argparse.ArgumentParser):
     ) -> Any:
         """The options of some arguments (default: the process's); ends the command if they are wrong."""
         words = list(sys.argv[1:] if args is None else args)
-        for word in words[: words.index("--")] if "--" in words else words:
+        options = words[: words.index("--")] if "--" in words else words
+        self._as_json = "--json" in options and "--json" in self._option_string_actions
+        for word in options:
             name = word.partition("=")[0]
             if not _AN_OPTION.match(word) or name in self._option_string_actions:
                 continue
@@ -146,7 +151,13 @@ class Parser(argparse.ArgumentParser):
                 )
 
     def error(self, message: str) -> NoReturn:
-        """Ends the command with status 2 and a sentence; the options are listed by `--help` alone."""
+        """Ends the command with status 2 and a sentence, which also is the JSON on stdout where that is asked for; the
+        options are listed by `--help` alone.
+        """
+        if self._as_json:
+            from pstranspile.tools.cli.findings import print_errors
+
+            print_errors([error("usage", message)])
         self.exit(2, f"{self.prog}: error: {message}\n`{self.prog} --help` explains the options\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data
     from pstranspile.compiler.compile import Compiled
-    from pstranspile.ir.model import Module, Role
+    from pstranspile.ir.model import Module, Program, Role
     from pstranspile.runtime.run.files import ArrayFile
     from pstranspile.runtime.run.step_feeds import Dealing
 
@@ -112,9 +112,13 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
 
 
 def read_feed(
-    options: argparse.Namespace, source: Module | None = None, most: int | None = None
+    options: argparse.Namespace,
+    programs: Mapping[str, Program],
+    source: Module | None = None,
+    most: int | None = None,
 ) -> ArrayFile | Data | LoaderRows | None:
-    """What `--feed` names; None without it. It is told where arrays hold NaN.
+    """What `--feed` names; None without it. Arrays that none of the `programs` declares are left out, which is told, as
+    is where others hold NaN.
 
     The example of the `source` says how the inputs of a batch are called that a function gives without names. Raises
     DiagnosticError.
@@ -130,10 +134,11 @@ def read_feed(
     if not is_rows(options):
         from pstranspile.cluster.net.status import STATUS
         from pstranspile.runtime.run.files import nan_warnings, read_arrays
+        from pstranspile.runtime.run.step_feeds import declared_arrays
 
-        arrays = read_arrays(options.feed)
+        arrays, left = declared_arrays(read_arrays(options.feed), programs)
         if STATUS not in os.environ:  # the process that has started this one tells of them
-            report(nan_warnings(arrays))
+            report([*left, *nan_warnings(arrays)])
         return arrays
     from pstranspile.cluster.data.source import Data
 
@@ -214,11 +219,11 @@ def dealt_text(dealing: Dealing | None) -> str:
     return ",".join(f"{step}:{trainers}" for step, trainers in dealing.dealt) if dealing is not None else ""
 
 
-def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | LoaderRows | None:
+def dealt_feed(options: argparse.Namespace, programs: Mapping[str, Program]) -> ArrayFile | Data | LoaderRows | None:
     """The data that `--feed` names; rows are dealt as in `--dealt`. Raises DiagnosticError."""
     from pstranspile.cluster.data.source import Data
 
-    result = read_feed(options)
+    result = read_feed(options, programs)
     if isinstance(result, Data) and options.dealt:
         result.deal(options.dealt)
     return result

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors, visible
-from pstranspile.ir.model import Location
+from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
     chart_kind,
@@ -44,7 +44,7 @@ from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
-from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written import MOST_NAMED, saved, telling
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.net.job import JobFolder
     from pstranspile.cluster.net.supervisor import Member, Supervisor
     from pstranspile.compiler.compile import Compiled
+    from pstranspile.ir.model import Role
     from pstranspile.runtime.run.step_feeds import RowSource
     from pstranspile.tools.cli.live_views import LiveView
 
@@ -141,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.cluster.machines.feeding import ReportedShares, require_fed
         from pstranspile.runtime.run.step_feeds import RowSource
 
-        feeds = read_feed(options, source)
+        feeds = read_feed(options, {MAIN: first.main if source is None else source.main}, source)
         if source is not None and source.example and not options.names and of_python(options.feed or ""):
             options.names = ",".join(source.example)
         if kept is not None and isinstance(feeds, RowSource):
@@ -162,7 +163,8 @@ def run(arguments: Sequence[str]) -> int:
         require_chart_steps(options, kept.first if kept else 0, steps)
         shares = ReportedShares()
         try:
-            return _launch(options, folder, job, work, steps, kept, cluster.source, keeping, shares)
+            with quoting(None if source is None else source.source):
+                return _launch(options, folder, job, compiled, work, steps, kept, cluster.source, keeping, shares)
         finally:
             report(shares.warnings())
             report(cluster.source.warnings() if cluster.source is not None else ())
@@ -266,6 +268,7 @@ def _launch(
     options: argparse.Namespace,
     folder: str,
     job: JobFolder,
+    compiled: Compiled | None,
     work: Path,
     steps: int,
     kept: Checkpoints | None,
@@ -276,6 +279,7 @@ def _launch(
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
     Raises DiagnosticError.
     """
+    from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data, NotANumber
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
@@ -304,6 +308,8 @@ def _launch(
             source.left_out(LeftOut(*fields["left_out"]))
         if "nan" in fields and isinstance(source, Data):
             source.holds_nan(NotANumber(*fields["nan"]))
+        if "left_of_batch" in fields and isinstance(source, LoaderRows):
+            source.left(fields["left_of_batch"])
         if "saved_file" in fields:
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
         if "unsaved" in fields:
@@ -347,7 +353,7 @@ def _launch(
             write_record(options.record, seed, steps, records)
     _show(options, job, members, traces)
     if not done:
-        raise _failed(supervisor)
+        raise DiagnosticError([*_told(supervisor, job, compiled), *_failed(supervisor)])
     if kept is not None and kept.target:
         kept.end(seed, results, steps)
     if options.save:
@@ -516,14 +522,30 @@ def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
     return f"{'; '.join(ended)}: all begin again {place}"
 
 
-def _failed(supervisor: Supervisor) -> DiagnosticError:
-    """The error of a job that did not come to its end: the machines that ended, and what the others waited for."""
+def _told(supervisor: Supervisor, job: JobFolder, compiled: Compiled | None) -> list[Diagnostic]:
+    """The findings by which machines have ended, each once, at its place in the user's files."""
+    from pstranspile.cluster.net.findings import read_findings, relocated, to_sources, told_once
+
+    sources: Mapping[str, Role] = {} if compiled is None else compiled.roles()
+    found: dict[str, list[Diagnostic]] = {}
+    for name, member in supervisor.members.items():
+        if "findings" in member.reported:
+            moved = to_sources(job.roles[name], sources.get(name))
+            found[name] = relocated(read_findings(member.reported["findings"]), moved)
+    return told_once(found)
+
+
+def _failed(supervisor: Supervisor) -> list[Diagnostic]:
+    """The errors of a job that did not come to its end: the machines that ended, and what the others waited for. Of
+    those that have reported no findings the end of the log is noted.
+    """
     from pstranspile.cluster.net.supervisor import how_it_ended
 
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
         how = how_it_ended(code)
-        notes = (Note(line.removeprefix("note: ")) for line in member.log_tail().splitlines())
+        log = "" if "findings" in member.reported else member.log_tail()
+        notes = (Note(line.removeprefix("note: ")) for line in log.splitlines())
         result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [
         error("launch-ended", f"{member.role} was given up, and the servers are done without it")
@@ -536,4 +558,4 @@ def _failed(supervisor: Supervisor) -> DiagnosticError:
         if member.role not in ended
         for line in member.reported.get("waiting", ())
     ]
-    return DiagnosticError([*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))])
+    return [*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))]

@@ -11,6 +11,7 @@ from contextlib import ExitStack, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.net.status import WATCHED
+from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.blas import VARIABLES
 from pstranspile.tools.cli.common import (
     arithmetic_of,
@@ -101,7 +102,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         require_writable(options.save, files_read(options), "npz")
     chosen_arithmetic = arithmetic_of(options)
     compiled = load_compiled(options)
-    feeds = read_feed(options, compiled.source)
+    feeds = read_feed(options, {MAIN: compiled.source.main}, compiled.source)
     from pstranspile.cluster.data.source import Data
     from pstranspile.runtime.run.step_feeds import RowSource
 
@@ -158,7 +159,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         at_end.close()
         view.end()
         report(shares.warnings())
-        report(feeds.warnings() if isinstance(feeds, Data) else ())
+        report(feeds.warnings() if isinstance(feeds, RowSource) else ())
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 

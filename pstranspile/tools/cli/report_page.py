@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     add_input,
@@ -158,12 +159,13 @@ def _run(
 
     from pstranspile.cluster.machines.record import read_record
     from pstranspile.proof.check import STEPS, check
-    from pstranspile.runtime.run.step_feeds import batches_of_rows, refuse_turns
+    from pstranspile.runtime.run.step_feeds import batches_of_rows, refuse_turns, step_programs
     from pstranspile.tools.cli.run_cluster import drawn, read_faults
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 
     feeds: GivenFeeds | None
-    given = read_feed(options, module, STEPS)
+    programs = step_programs(module) if options.program else {MAIN: module.main}
+    given = read_feed(options, programs, module, STEPS)
     if given is None or isinstance(given, Mapping):
         feeds = given
     else:

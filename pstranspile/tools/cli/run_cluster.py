@@ -149,7 +149,8 @@ def run_cluster(
     """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
 
     module, result = loaded.module, compiled(options, loaded)
-    feeds: Mapping[str, Any] | RowSource = read_feed(options, module) or {}
+    programs = step_programs(module) if turns else {MAIN: module.main}
+    feeds: Mapping[str, Any] | RowSource = read_feed(options, programs, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     with ExitStack() as at_end:
         kept: CheckpointedRun | None = None

@@ -62,7 +62,7 @@ class Session:
         if self.begun is not None:
             self.begun.require_settings(self.settings)
             self.begun.require_program(fingerprint(module))
-        given = read_feed(options, module)
+        given = read_feed(options, self.programs if self.turns else {MAIN: module.main}, module)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
         if isinstance(given, RowSource):
@@ -73,9 +73,7 @@ class Session:
             self.feeds = RowFeeds(self.program, given)
         else:
             arrays: Mapping[str, Any] = given or {}
-            self.feeds = (
-                ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays, report)
-            )
+            self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
         self.first = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""

@@ -31,6 +31,7 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
+from pstranspile.tools.cli.report import report as report_findings
 from pstranspile.tools.cli.written import PENDING, saved, telling
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen_arithmetic = arithmetic_of(options)
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
+    from pstranspile.cluster.net.findings import reported
     from pstranspile.cluster.net.foreign import grpc_library
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.status import StatusPipe, end_with_parent
@@ -181,7 +183,12 @@ def run(arguments: Sequence[str]) -> int:
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
     with arithmetic(chosen_arithmetic), rows_on_disk(options.table_folder):
-        return _play(options, folder, role, addresses, StatusPipe(), credentials)
+        pipe = StatusPipe()
+        try:
+            return _play(options, folder, role, addresses, pipe, credentials)
+        except DiagnosticError as problem:
+            pipe(findings=reported(problem.diagnostics))  # whoever has started this process tells of them
+            raise
 
 
 def make_options() -> argparse.ArgumentParser:
@@ -351,6 +358,7 @@ def _play(
     report: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
+    from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
     from pstranspile.cluster.net.outcome import trainer_arrays
@@ -384,9 +392,11 @@ def _play(
     if options.state and is_server(cluster, role):
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
-        feeds = dealt_feed(options)
+        feeds = dealt_feed(options, cluster.trainers[0].role.programs)
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+    if isinstance(cluster.source, LoaderRows):
+        cluster.source.tell_of_left(lambda name: report(left_of_batch=name))
     if isinstance(cluster.source, Data):
         cluster.source.tell_of_rows(lambda row: report(left_out=row), lambda row: report(nan=row))
     if report.has_reader:
@@ -401,6 +411,9 @@ def _play(
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
+    finally:
+        if cluster.source is not None and not report.has_reader:
+            report_findings(cluster.source.warnings())
     if options.save:
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
         made = trainer_arrays(trainer)

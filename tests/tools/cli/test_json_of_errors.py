@@ -88,6 +88,34 @@ def test_of_a_code_that_is_none(verb: str, capsys: pytest.CaptureFixture[str]):
     assert findings(capsys)[0]["code"] == "job-value"
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--var", "nope"], "there is no variable 'nope'"),
+        (["--op", "999"], "@main^0 of trainer_0 has no op 999"),
+        (["--op", "none"], "'none' is not the number of an op"),
+        (["--role", "trainer_9"], "there is no machine 'trainer_9'"),
+    ],
+)
+def test_of_what_is_asked_for_and_is_not_there(options: list[str], says: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["explain", "net.ir", *JOB, *options, "--json"]) == 2
+    told = capsys.readouterr()
+    held = json.loads(told.out)
+    (found,) = held["findings"]
+    assert (held["errors"], found["code"]) == (1, "usage")
+    assert found["message"].startswith(says)
+    assert found["message"] in told.err
+
+
+@pytest.mark.parametrize("verb", OF_INPUTS)
+def test_of_options_that_are_none_or_wrong(verb: str, capsys: pytest.CaptureFixture[str]):
+    for wrong in (["--nonsense"], [], ["net.ir", "--startup"]):
+        assert main([verb, *wrong, "--json"]) == 2
+        assert findings(capsys)[0]["code"] == "usage"
+    assert main([verb, "--nonsense"]) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_of_a_folder_without_a_plan(capsys: pytest.CaptureFixture[str]):
     Path("out").mkdir()
     assert main(["explain", "out", "--json"]) == 1

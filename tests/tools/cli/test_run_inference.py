@@ -60,10 +60,8 @@ def test_what_the_model_was_trained_with_is_left_out_of_its_feed(
     assert main(["run", "saved.ir", "--feed", "feed.npz", "--init", "init.npz"]) == 0
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 3
-    assert told.err.count("warning[run-feed-unknown]") == 3
-    for name in ("label", "ids", "words"):
-        message = f"{name} is left out: the program, which was saved for inference, has no variable of this name"
-        assert f"feed.npz: warning[run-feed-unknown]: {message}" in told.err
+    message = "no input of the program takes label, ids, words: left out"
+    assert told.err == f"feed.npz: warning[run-feed-unknown]: {message}\n"
     np.savez("feed.npz", X=x)
     assert main(["run", "saved.ir", "--feed", "feed.npz", "--init", "init.npz"]) == 1
     told = capsys.readouterr()

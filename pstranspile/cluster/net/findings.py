@@ -1,0 +1,131 @@
+"""Findings of the processes of a job, as they report them to the process that started them, which tells them once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, listed
+from pstranspile.ir.model import Location, Program, Role
+
+MOST = 20
+"""Findings that a process reports."""
+
+_WHERE = re.compile(r"on (trainer_[0-9]+|pserver_[0-9]+)(, .+)?")
+"""Matches the note that says on which machine something happened, and in which step."""
+
+
+def reported(findings: Iterable[Diagnostic]) -> list[Any]:
+    """Findings as JSON."""
+    return [
+        [*found[:2], _place(found.location), found.focus, found.severity.value, _notes(found.notes), found.subject]
+        for found in [*findings][:MOST]
+    ]
+
+
+def _notes(notes: Iterable[Note]) -> list[Any]:
+    return [[note.message, _place(note.location), note.focus] for note in notes]
+
+
+def _place(location: Location | None) -> list[Any] | None:
+    return None if location is None else [*location[:3], _place(location.script)]
+
+
+def read_findings(held: Sequence[Any]) -> list[Diagnostic]:
+    """The findings that `reported` has made JSON of."""
+    return [
+        Diagnostic(
+            code,
+            message,
+            _location(place),
+            focus,
+            Severity(severity),
+            tuple(Note(text, _location(at), mark) for text, at, mark in notes),
+            subject,
+        )
+        for code, message, place, focus, severity, notes, subject in held
+    ]
+
+
+def _location(held: Sequence[Any] | None) -> Location | None:
+    return None if held is None else Location(held[0], held[1], held[2], _location(held[3]))
+
+
+_PROGRAMS = re.compile(r"(?<![^/\\])trainer_[0-9]+(?=\.[^/\\]*$)")
+"""Matches the name of a trainer in that of a file with its programs."""
+
+Moved = Callable[[Location], Location]
+"""Gives the place in a user's file for a place in a file of a job."""
+
+
+def to_sources(compiled: Role, source: Role | None) -> Moved:
+    """Moves places in the text of a machine's programs to those of the source, of which `source` has the same programs;
+    None: the user has only the text. Files below the working folder are named as from there.
+    """
+    known = {} if source is None else dict(_pairs(compiled, source))
+    here = os.path.join(os.getcwd(), "")
+
+    def moved(place: Location) -> Location:
+        result = known.get(place[:3], place)
+        return result._replace(file=result.file.removeprefix(here))
+
+    return moved
+
+
+def _pairs(compiled: Role, source: Role) -> Iterator[tuple[tuple[str, int, int], Location]]:
+    """The places in a machine's text, each with the one in the source."""
+    pairs: list[tuple[Program, Program]] = [(compiled.main, source.main), (compiled.startup, source.startup)]
+    pairs += [(program, source.others[name]) for name, program in compiled.others.items() if name in source.others]
+    for mine, theirs in pairs:
+        for block, other in zip(mine.blocks, theirs.blocks, strict=False):
+            for name, var in block.vars.items():
+                made = other.vars.get(name)
+                if var.location is not None and made is not None and made.location is not None:
+                    yield var.location[:3], made.location
+            for op, made in zip(block.ops, other.ops, strict=False):
+                origin = made.origin
+                if op.origin is not None and op.origin.location is not None and origin is not None and origin.location:
+                    yield op.origin.location[:3], origin.location
+
+
+def told_once(by_role: Mapping[str, Sequence[Diagnostic]]) -> list[Diagnostic]:
+    """The findings of several machines, each once, with a note that names the machines. What is said of a line in the
+    programs of several trainers stands at the first one's.
+    """
+    machines: dict[Diagnostic, list[tuple[str, str]]] = {}
+    first: dict[Diagnostic, Diagnostic] = {}
+    for role, findings in by_role.items():
+        for found in findings:
+            where = [match for note in found.notes if (match := _WHERE.fullmatch(note.message))]
+            plain = found._replace(notes=tuple(note for note in found.notes if not _WHERE.fullmatch(note.message)))
+            places = [(match[1], match[2] or "") for match in where] or [(role, "")]
+            place = plain.location
+            anywhere = place and place._replace(file=_PROGRAMS.sub("trainer", place.file))
+            shown = first.setdefault(plain._replace(location=anywhere), plain)
+            machines.setdefault(shown, []).extend(places)
+    result: list[Diagnostic] = []
+    for found, places in machines.items():
+        notes = [
+            Note(f"on {listed(dict.fromkeys(role for role, _ in group))}{when}")
+            for when, group in groupby(sorted(places, key=lambda place: place[1]), key=lambda place: place[1])
+        ]
+        result.append(found._replace(notes=(*found.notes, *notes)))
+    return result
+
+
+def relocated(findings: Iterable[Diagnostic], moved: Moved) -> list[Diagnostic]:
+    """The findings with their places, and those of their notes, moved."""
+
+    def place(location: Location | None) -> Location | None:
+        return None if location is None else moved(location)
+
+    return [
+        found._replace(
+            location=place(found.location),
+            notes=tuple(note._replace(location=place(note.location)) for note in found.notes),
+        )
+        for found in findings
+    ]
