@@ -243,6 +243,7 @@ OwnCode = Literal[
     "values-missing",
     "values-name",
     "values-none",
+    "values-not-finite",
     "values-range",
     "values-rest",
     "values-shape",

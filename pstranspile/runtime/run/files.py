@@ -31,7 +31,7 @@ from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular, require_local
-from pstranspile.runtime.run.feeds import declared, mismatch, near
+from pstranspile.runtime.run.feeds import declared, mismatch, near, numbers_of
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 
 
@@ -116,6 +116,31 @@ def nan_warnings(arrays: ArrayFile) -> list[Diagnostic]:
         first = f"step {places[0][0] + 1}, row {places[0][1] + 1}" if rows else f"row {places[0][0] + 1}"
         more = f" (and in {len(places) - 1:,} more)" if len(places) > 1 else ""
         result.append(warning("data-nan", f"the array {name} is NaN in {first}{more}", Location(arrays.file)))
+    return result
+
+
+def not_finite(values: Mapping[str, Any], program: Program, file: str) -> list[Diagnostic]:
+    """A warning for each variable of a program whose value holds NaN, and for each parameter with infinity. (What is no
+    parameter may hold infinity for good: a mask that is added to scores.) `file` is where the values come from ("":
+    with the program).
+    """
+    parameters = {var.name for var in program.parameters()}
+    result: list[Diagnostic] = []
+    for name, value in values.items():
+        numbers = numbers_of(value)
+        if numbers is None or numbers.dtype.kind != "f" or not numbers.size:
+            continue
+        with np.errstate(all="ignore"):
+            if np.isfinite(numbers.sum()):  # the sum of numbers that are all finite may be infinite too
+                continue
+        counts = {"NaN": int(np.isnan(numbers).sum())}
+        if name in parameters:
+            counts["infinite"] = int(np.isinf(numbers).sum())
+        if any(counts.values()):
+            many = numbers.size > 1
+            wrong = [f"{what} in {count:,}" if many else what for what, count in counts.items() if count]
+            message = f"{name} is {' and '.join(wrong)}{f' of {numbers.size:,} numbers' if many else ''}"
+            result.append(warning("values-not-finite", message, Location(file) if file else None))
     return result
 
 

@@ -267,13 +267,19 @@ def begun_with(
 
     `resumed`: the run goes on from a checkpoint, which has all values. Raises DiagnosticError.
     """
-    values = dict(start)
+    given: Mapping[str, Any] = {}
     if path:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
         starting = starting_values(path, program, startup)
         report(starting.warnings)
-        values |= starting.values
+        given = starting.values
+    values = {**start, **given}
+    if values and not resumed:
+        from pstranspile.runtime.run.files import not_finite
+
+        others = {name: value for name, value in start.items() if name not in given}
+        report([*not_finite(given, program, path or ""), *not_finite(others, program, "")])
     unset = [] if resumed or startup is None else _unset(startup, values)
     if unset:
         shown = listed([f"%{name}" for name in unset], MOST_NAMED)

@@ -287,7 +287,11 @@ def _values(module: Module, model: Program, options: argparse.Namespace) -> Mapp
     from pstranspile.runtime.files.variables import persistable_names
 
     if options.trained:
-        return served_values(options.trained, module.main, persistable_names(model))
+        from pstranspile.runtime.run.files import not_finite
+
+        served = served_values(options.trained, module.main, persistable_names(model))
+        report(not_finite(served, module.main, options.trained))
+        return served
     from pstranspile.runtime.run.prepared import run as run_program
     from pstranspile.runtime.run.scope import Scope
 

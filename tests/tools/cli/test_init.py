@@ -1,11 +1,15 @@
 """`--init`: values of variables that the start-up program does not make, or declares with other dims."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pstranspile as ps
+from pstranspile.runtime.run.files import not_finite
 from pstranspile.tools.cli import main
+from tests.conftest import ROOT
 
 NET = """ir 1
 program @main {
@@ -116,3 +120,42 @@ def test_parameters_that_nobody_gives_are_told(
     assert "note: --init FILE.npz gives them; `pstranspile import --params FILE.npz` writes those of an ONNX" in told
     main([*command, "--init", "init.npz"])
     assert "run-uninitialised" not in capfd.readouterr().err
+
+
+def test_values_that_are_no_numbers_are_told_of_each_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "examples" / "linear_regression.ir", "net.ir")
+    w = np.ones((13, 1), "float32")
+    w[3:5], w[7] = np.nan, -np.inf
+    np.savez("bad.npz", **{"fc_0.w_0": w, "fc_0.b_0": np.array([np.inf], "float32")})
+    said = [
+        "bad.npz: warning[values-not-finite]: fc_0.w_0 is NaN in 2 and infinite in 1 of 13 numbers",
+        "bad.npz: warning[values-not-finite]: fc_0.b_0 is infinite",
+    ]
+    job = ["--pservers", "1", "--trainers", "2"]
+    commands = [["run", "net.ir", "--steps", "1"], ["run", "net.ir", *job], ["check", "net.ir", *job, "--steps", "1"]]
+    commands += [
+        ["export", "net.ir", "--to", kind, "--fetch", "fc_0.tmp_1", option, "-o", f"out{kind}{option}"]
+        for kind in ("onnx", "inference")
+        for option in ("--from", "--init")
+    ]
+    for command in commands:
+        options = [*command]
+        if command[0] == "export":
+            options.insert(options.index("-o"), "bad.npz")
+        else:
+            options += ["--init", "bad.npz"]
+        main(options)
+        told = [line for line in capsys.readouterr().err.splitlines() if "values-not-finite" in line]
+        assert told == said, command
+
+
+def test_masks_may_be_infinite():
+    program = ps.loads("ir 1\nprogram @main {\n block ^0 {\n state %mask : f32[2]\n param %w : f32[2]\n }\n}\n").main
+    mask = np.array([0, -np.inf], "float32")
+    assert not_finite({"mask": mask}, program, "a.npz") == []
+    assert [one.message for one in not_finite({"w": mask}, program, "a.npz")] == ["w is infinite in 1 of 2 numbers"]
+    large = np.full(4, 3e38, "float32")
+    assert not_finite({"w": large}, program, "a.npz") == []
