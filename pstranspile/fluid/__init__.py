@@ -11,16 +11,32 @@ for scripts. Read `executor.py` first.
 """
 
 import os
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from pstranspile.ir.starting import guard
+
+_COMMANDS = {f"{__name__}{part}" for part in ("", ".launch", ".launch_ps")}
+"""What `python -m` runs."""
+
+
+def _following(words: Sequence[str]) -> list[str]:
+    """The word after the first `-m`."""
+    return [*words[[*words, "-m"].index("-m") + 1 :]][:1]
+
+
+if sys.argv[:1] == ["-m"] and not _COMMANDS.isdisjoint(_following(sys.orig_argv)):
+    guard()  # a command that Python looks up: most of its start is yet to come
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Matrix products use one thread, as in Fluid, unless the environment asks for more. One thread is faster for small
 # products and on busy machines, where threads wait for each other. numpy reads the variable when it is imported, so
 # this stands before all else; the processes that a script starts have it as well.
 
-from pstranspile.fluid.missing import module_here, names_of_fluid
+from pstranspile.fluid.missing import module_here, names_of_fluid  # noqa: E402 (signals are taken care of first)
 
 if TYPE_CHECKING:
     from pstranspile.fluid.interface import *  # noqa: F403

@@ -15,12 +15,25 @@ from pstranspile.fluid.running.interrupts import interrupted
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
 from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, tell, unread, usage
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.starting import restore
 
 
 def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> int:
     """Runs a script; gives the exit status: that of the script, 1 for findings, 2 for wrong usage.
 
     `command` is what the user has called.
+    """
+    try:
+        session = _prepared(arguments, command)
+    except KeyboardInterrupt:
+        tell("interrupted before the script began")
+        return INTERRUPTED
+    return session if isinstance(session, int) else _run(session)
+
+
+def _prepared(arguments: list[str], command: str) -> Session | int:
+    """What runs the script of a command line, with all that the script finds around it; or the exit status of what is
+    no script.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
         if arguments:
@@ -47,12 +60,18 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     sys.argv = [script, *options.rest]
     folder = os.getcwd() if options.module else str(Path(script).resolve().parent)
     sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [folder]
+    return session
+
+
+def _run(session: Session) -> int:
+    """Runs the script."""
+    options = session.options
     try:
         with session.watching():
             if options.module:
                 runpy.run_module(options.module, run_name="__main__", alter_sys=True)
             else:
-                runpy.run_path(script, run_name="__main__")
+                runpy.run_path(options.script, run_name="__main__")
     except Stopped:
         pass
     except SystemExit as stop:
@@ -85,6 +104,7 @@ def _tell_idle_server() -> None:
 
 
 if __name__ == "__main__":
+    restore()
     status, gone = 0, 0
     try:
         status = main(sys.argv[1:])

@@ -3,6 +3,8 @@
 import sys
 
 from pstranspile.fluid.paddle.distributed.launch_ps import launch
+from pstranspile.ir.starting import restore
 
 if __name__ == "__main__":
+    restore()
     sys.exit(launch())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from pstranspile.compiler.compile import Compiled, compile
-from pstranspile.compiler.job import Job
+from pstranspile.compiler.job import Job, JobError
 from pstranspile.fluid.aliases import ours
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.missing import module_here
@@ -178,7 +179,21 @@ def parsed(arguments: list[str]) -> Options | str:
         return f"{late[0]} comes after the script, which --compat does not run: options stand before it"
     if options.trainers and not (options.trainers.isdecimal() and int(options.trainers)):
         return f"--trainers takes a number from 1 on, not {options.trainers!r}"
+    try:
+        _job(options)
+    except JobError as problem:
+        return "; ".join(_OF_OPTION.sub(r"--\1 ", found.message, count=1) for found in problem.diagnostics)
     return options._replace(script=waiting[0], rest=waiting[1:])
+
+
+_OF_OPTION = re.compile("^(pservers|trainers):? ")
+"""Matches the beginning of a message about a key of a job that is an option here as well."""
+
+
+def _job(options: Options) -> Job:
+    """The cluster of the options. Raises JobError."""
+    pservers = options.pservers or "2"
+    return Job(int(pservers) if pservers.isdecimal() else pservers, int(options.trainers or 2))
 
 
 def file_of_module(name: str) -> str:
@@ -278,9 +293,7 @@ class Session:
     def running(self, program: Any) -> None:
         """A program is about to be run on one machine; one that trains is what is asked about."""
         if (self.options.check or self.options.explain) and hooks.trains(program):
-            pservers = self.options.pservers or "2"
-            job = Job(int(pservers) if pservers.isdigit() else pservers, int(self.options.trainers or 2))
-            self.transpiled(compile(program.live().module(), job))
+            self.transpiled(compile(program.live().module(), _job(self.options)))
 
     def _other_cluster(self, compiled: Compiled) -> str:
         """What the options say of the cluster that is not so in a script which names its own; "" if nothing."""

@@ -5,6 +5,7 @@ the place in a source that it came from, and what is wrong with it is a `Diagnos
 
 Other wings use `model` (programs), `types`, `attributes` and `distribution` (what programs hold), `diagnostics`,
 `codes`, `warned` and `expect` (findings), `frozen`, `passes` and `collector`, `table_rules`, `json_text`, `reading`,
-`file_kinds`, `required`, `describe` and `layout` (texts of files and messages), and `text` (the reader and the
-printer). Its own are `text.diagnose` and `text.statement`. Read `model.py` first.
+`file_kinds`, `required`, `describe` and `layout` (texts of files and messages), `starting` (signals while a command
+starts), and `text` (the reader and the printer). Its own are `text.diagnose` and `text.statement`. Read `model.py`
+first.
 """

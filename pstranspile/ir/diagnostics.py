@@ -55,17 +55,24 @@ def visible(text: str, most: int = MOST) -> str:
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most similar to the given one; None if none is similar. `cutoff` is from 0 (anything) to 1."""
+    """The known name most similar to the given one: one that differs in capitals alone, else one with similar letters;
+    None if none is similar. `cutoff` is from 0 (anything) to 1.
+    """
     from difflib import get_close_matches  # importing it takes as long as reading a small program
 
-    return next(iter(get_close_matches(given, list(known), 1, cutoff)), None)
+    names = list(known)
+    same = (name for name in names if name.casefold() == given.casefold())
+    return next(same, None) or next(iter(get_close_matches(given, names, 1, cutoff)), None)
 
 
 def alike(given: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The known names most similar to the given one, three at most, the most similar one first."""
+    """The known names most similar to the given one, three at most, the most similar one first: those that differ in
+    capitals alone, else those with similar letters.
+    """
     from difflib import get_close_matches
 
-    return get_close_matches(given, list(known), 3, cutoff)
+    names = list(known)
+    return [n for n in names if n.casefold() == given.casefold()][:3] or get_close_matches(given, names, 3, cutoff)
 
 
 def did_you_mean(given: str, known: Iterable[str], show: Callable[[str], str] = str) -> str:

@@ -18,6 +18,7 @@ import pytest
 from pstranspile.fluid.running.interrupts import naming_wait
 from pstranspile.fluid.running.workers import Workers
 from tests.ports import free_ports
+from tests.terminal import interrupts
 
 ROOT = Path(__file__).parents[2]
 SOON = 5.0
@@ -303,3 +304,57 @@ def test_workers_do_what_they_are_given_and_drop_it_after_an_error() -> None:
     held.set()
     time.sleep(0.2)
     assert begun in ([], [0])
+
+
+AT_IMPORT = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "MODULE":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("pstranspile.fluid", "pstranspile.fluid.missing"),
+        ("pstranspile.fluid", "pstranspile.fluid.session"),
+        ("pstranspile.fluid", "pstranspile.fluid.framework"),
+        ("pstranspile.fluid.launch", "pstranspile.fluid.missing"),
+        ("pstranspile.fluid.launch", "pstranspile.fluid.paddle.distributed.processes"),
+        ("pstranspile.fluid.launch_ps", "pstranspile.fluid.paddle.distributed.processes"),
+        ("pstranspile fluid", "pstranspile.fluid.session"),
+        ("pstranspile fluid", "pstranspile.tools.cli.fluid"),
+        ("pstranspile run", "pstranspile.tools.cli.run"),
+    ],
+)
+def test_a_command_that_is_interrupted_while_it_starts(command: str, module: str, tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(AT_IMPORT.replace("MODULE", module))
+    (tmp_path / "s.py").write_text("print('run')\n")
+    words = [sys.executable, "-m", *command.split(), "s.py"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with interrupts(signal.SIG_DFL):
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "interrupted before anything was done\n"
+
+
+def test_signals_of_scripts_are_those_of_any_python(tmp_path: Path):
+    (tmp_path / "s.py").write_text(
+        "from signal import SIG_DFL, default_int_handler, getsignal\n"
+        "print(getsignal(2) is default_int_handler, getsignal(15) is SIG_DFL, getsignal(1) is SIG_DFL)\n"
+    )
+    for command in ("pstranspile.fluid", "pstranspile fluid"):
+        with interrupts(signal.SIG_DFL):
+            done = subprocess.run(
+                [sys.executable, "-m", *command.split(), "s.py"],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        assert done.stdout == "True True True\n"

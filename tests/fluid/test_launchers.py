@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -461,3 +462,50 @@ def test_an_option_that_is_misspelt(launcher: str, tmp_path: Path) -> None:
     status, _, errors = launched(tmp_path, SHOWS, "--servr_num", "1", launcher=launcher)
     told = f"{launcher}: error: there is no option --servr_num; did you mean --server_num?\n"
     assert (status, errors) == (2, f"{told}`--help` explains the options\n")
+
+
+PLAIN = """
+import numpy as np
+import paddle.fluid as fluid
+
+x = fluid.data("x", [None, 3])
+loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+LINE
+exe = fluid.Executor()
+exe.run(fluid.default_startup_program())
+for _ in range(2):
+    exe.run(feed={"x": np.ones((4, 3), "float32")}, fetch_list=[loss])
+"""
+SGD = "fluid.optimizer.SGD(0.1).minimize(loss)"
+COLLECTIVE = """
+from paddle.fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+from paddle.fluid.incubate.fleet.collective import fleet
+fleet.init(PaddleCloudRoleMaker(is_collective=True))
+fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+loss = loss.name
+exe = fluid.Executor()
+exe.run(fluid.default_startup_program())
+for _ in range(2):
+    exe.run(fleet.main_program, feed={"x": np.ones((4, 3), "float32")}, fetch_list=[loss])
+raise SystemExit
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "cluster"),
+    [
+        (SGD, ["--nproc_per_node", "2"], "2 trainers"),
+        (SGD, ["--server_num", "1"], "1 trainer and 1 server"),
+        (SGD, ["--nproc_per_node", "1"], ""),
+        ("", ["--nproc_per_node", "2"], ""),
+        (COLLECTIVE, ["--nproc_per_node", "2"], ""),
+    ],
+)
+def test_processes_that_train_without_each_other_are_told_once(
+    line: str, options: list[str], cluster: str, tmp_path: Path
+) -> None:
+    status, _, errors = launched(tmp_path, PLAIN.replace("LINE", line), *options)
+    assert status == 0, errors
+    said = re.findall(r"^\[(.*)\] train.py:\d+: UserWarning: the environment names (.*), but this .*", errors, re.M)
+    assert said == ([("trainer 0", cluster)] if cluster else [])
+    assert errors.count("each process trains alone") == len(said)

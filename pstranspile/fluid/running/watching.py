@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 from pstranspile.compiler.compile import Compiled
 from pstranspile.fluid.running.flags import FLAGS
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of
 from pstranspile.ir.types import OpRole
+from pstranspile.ir.warned import warn
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.watchers import Cost, NotFinite, Profile
@@ -206,9 +207,35 @@ def trains(program: Any) -> bool:
 
 
 def tell_run(program: Any) -> None:
-    """Tells all watchers of a run."""
+    """Tells all watchers of a run; and the user, once, if it trains on this machine alone where there are others."""
     for watcher in WATCHERS:
         watcher.running(program)
+    _ALONE.running(program)
+
+
+class _Alone:
+    """Whether it was told that the processes of a job train without each other."""
+
+    def __init__(self) -> None:
+        self._looked = False
+
+    def running(self, program: Any) -> None:
+        """A program is about to be run on one machine. The first one that trains is looked at, on trainer 0."""
+        if self._looked or not trains(program):
+            return
+        self._looked = True
+        trainers, servers = os.environ.get("PADDLE_TRAINERS_NUM", ""), _listed("PADDLE_PSERVERS_IP_PORT_LIST")
+        count = (int(trainers) if trainers.isdecimal() else 1) + len(servers)
+        is_first = os.environ.get("TRAINING_ROLE", "TRAINER").upper() == "TRAINER"
+        if count > 1 and is_first and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
+            cluster = cluster_of(count - len(servers), len(servers), " and ")
+            warn(
+                f"the environment names {cluster}, but this program was made for one machine: each process trains "
+                "alone, on all that it is fed; fleet's optimizer or DistributeTranspiler makes it one for the cluster"
+            )
+
+
+_ALONE = _Alone()
 
 
 # `FLAGS_check_nan_inf`: runs that stop at the first op which makes NaN or infinity.

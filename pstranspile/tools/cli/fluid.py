@@ -7,13 +7,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from pstranspile.fluid.__main__ import main
 from pstranspile.tools.cli import INTERRUPTED
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a script as `python -m pstranspile.fluid` does; gives its exit status."""
-    from pstranspile.fluid.__main__ import main
-
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if callable(signal.getsignal(number)):  # that of commands: a script's signals are those of any Python
             signal.signal(number, signal.SIG_DFL)

@@ -62,6 +62,17 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["--nope", FIT], "pstranspile fluid: there is no option --nope"),
         (["none.py"], "pstranspile fluid: there is no file none.py"),
         ([], "usage: pstranspile fluid [--ir DIR]"),
+        (["--check", "--pservers", "0", FIT], "pstranspile fluid: --pservers is 0; it must be at least 1"),
+        (
+            ["--explain", "--pservers", "x", FIT],
+            "pstranspile fluid: --pservers 'x' is neither a number",
+        ),
+        (["--check", "--pservers", "a:1,a:1", FIT], "pstranspile fluid: --pservers a:1 stands there twice"),
+        (
+            ["--check", "--pservers", "a:99999", FIT],
+            "pstranspile fluid: --pservers 'a:99999': the port 99999",
+        ),
+        (["--check", "--trainers", "9" * 20, FIT], "pstranspile fluid: --trainers is 99999999999999999999; it must be"),
         (["--check", "--trainers", "0", FIT], "pstranspile fluid: --trainers takes a number from 1 on, not '0'"),
     ):
         assert main(["fluid", *arguments]) == 2
