@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+from pstranspile.ir.attributes import Double
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import (
     Diagnostic,
@@ -31,7 +32,8 @@ from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Paramet
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
 
-# What Fluid 1.8.5 would not compute as the program says: attributes that only Paddle 2.x has a meaning for.
+# What Fluid 1.8.5 would not compute as the program says, or can't read: attributes that only Paddle 2.x has a meaning
+# or a kind for.
 
 
 def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
@@ -44,6 +46,11 @@ def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
                 if spec.later and op.attrs.get(name) and (op.type, name) not in found:
                     message = f"{name} is a formula of Paddle 2.x; Fluid 1.8.5 does not know it, and computes its own"
                     found[op.type, name] = at_op("desc-newer", message, op, focus=name, severity=Severity.WARNING)
+            for name in (name for name, value in op.attrs.items() if isinstance(value, Double)):
+                message = f"{name} is a FLOAT64, a kind of attribute of Paddle 2.x; Fluid 1.8.5 can't read the program"
+                found.setdefault(
+                    (op.type, name), at_op("desc-newer", message, op, focus=name, severity=Severity.WARNING)
+                )
     return list(found.values())
 
 

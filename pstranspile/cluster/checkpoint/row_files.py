@@ -28,7 +28,7 @@ from pstranspile.cluster.checkpoint.manifest import MANIFEST
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.checkpoint.store import read_checkpoint, write_folder
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.diagnostics import DiagnosticError, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, error, listed
 from pstranspile.ir.model import Location, Module
 from pstranspile.ir.reading import open_regular
 from pstranspile.runtime.large.forms import AT_ONCE, mingled, together
@@ -97,8 +97,9 @@ def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
     with closing(Source(checkpoint)) as source:
         _, state = read_checkpoint(source.place)
     if table not in state.large:
-        tables = listed(sorted(state.large), 8) or "none"
-        raise _refused(source.place, f"it has no large table {table}; its large tables: {tables}")
+        tables = f"; its large tables: {listed(sorted(state.large), 8) or 'none'}"
+        hint = did_you_mean(table, sorted(state.large)) or tables
+        raise _refused(source.place, f"it has no large table {table}{hint}")
     return together(state.large[table])
 
 

@@ -261,6 +261,7 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
     """Writes the inference model of what is fetched of @main. Raises DiagnosticError or Reported."""
     from pstranspile.cluster.checkpoint.inference import MODEL, asked_for, inference_program, write_model
     from pstranspile.cluster.checkpoint.manifest import MANIFEST
+    from pstranspile.frontends.meta import newer_ops
     from pstranspile.ir.diagnostics import error, raise_errors
     from pstranspile.runtime.files.outputs import require_kinds
     from pstranspile.runtime.files.variables import persistable_names
@@ -275,6 +276,7 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
             message = "it is a checkpoint, which nothing is written into; name another folder"
             raise_errors([error("output-foreign", message, Location(options.output))])
         require_kinds(options.output, {**dict.fromkeys(names, "values"), MODEL: "pb"})
+        report(newer_ops([model.program]), [module.source])
         values = {name: values[name] for name in names}
         what = f"an inference model: {MODEL}, and a file for each of {counted(len(names), 'parameter')}"
         with telling_of_folder(options.output, [MODEL, *names], what, *_next(_about_values(options), "")):

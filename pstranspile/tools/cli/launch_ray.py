@@ -102,6 +102,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         require_writable(options.save, files_read(options), "npz")
     chosen_arithmetic = arithmetic_of(options)
     compiled = load_compiled(options)
+    fetches = _fetches(options, compiled)
     feeds = read_feed(options, {MAIN: compiled.source.main}, compiled.source)
     from pstranspile.cluster.data.source import Data
     from pstranspile.runtime.run.step_feeds import RowSource
@@ -137,7 +138,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             compiled,
             feeds,
             steps=options.steps,
-            fetch=_fetches(options, compiled),
+            fetch=fetches,
             init=init,
             seed=options.seed,
             address=address,
@@ -221,8 +222,9 @@ def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: s
 
 
 def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
-    from pstranspile.tools.cli.turns import usual_fetches
+    from pstranspile.tools.cli.turns import require_fetches, usual_fetches
 
+    require_fetches(job.trainer(0).main, options.fetch)
     return options.fetch or list(usual_fetches(job.trainer(0).main))
 
 

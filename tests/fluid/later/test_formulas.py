@@ -232,6 +232,32 @@ def test_what_fluid_does_not_know_is_told_when_it_is_exported(
     assert ps.load(tmp_path / "exported/main.pb").main.blocks[0].ops[-1].attrs["scaled_epsilon"] is True
 
 
+DOUBLE = """ir 1
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 3] feed
+    temp %y : f32[-1, 3]
+    scale(X=%x) -> Out=%y {scaleVALUE}
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("verb", ["export --to pb", "export --to inference --fetch y"])
+def test_attributes_of_a_kind_that_fluid_can_not_read_are_told_when_they_are_exported(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *options = verb.split()
+    for value, told in ((":double=0.1", True), ("=0.1", False)):
+        (tmp_path / "net.ir").write_text(DOUBLE.replace("VALUE", value))
+        assert main([command, str(tmp_path / "net.ir"), *options, "-o", str(tmp_path / f"out{told}")]) == 0
+        error = capsys.readouterr().err
+        said = "warning[desc-newer]: scale: scale is a FLOAT64, a kind of attribute of Paddle 2.x; Fluid 1.8.5"
+        assert (said in error) == told
+    with pytest.warns(UserWarning, match="scale is a FLOAT64"):
+        ps.export(ps.loads(DOUBLE.replace("VALUE", ":double=0.1")), tmp_path / "exported")
+
+
 def test_parts_of_numbers_and_steps_between_them() -> None:
     x = np.array([[-1.75, -0.5, 0.0], [0.25, 2.5, 7.0]], "float32")
     (whole, rest, line, lines), _ = computed(
