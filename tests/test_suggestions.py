@@ -80,6 +80,8 @@ def test_names_of_the_package():
         ("export x --to onx -o y", "argument --to: there is no 'onx'; did you mean onnx?"),
         ("export x --to zz -o y", "argument --to: there is no 'zz'; it takes pb, onnx, inference, mlir, dot, mermaid"),
         ("compile x --emit irr", "argument --emit: there is no 'irr'; did you mean ir?"),
+        ("run x --arithmetic FLUID", "argument --arithmetic: there is no 'FLUID'; did you mean fluid?"),
+        ("compile x --PSERVERS 2", "there is no option --PSERVERS; did you mean --pservers?"),
         ("run x --arithmetic fuid", "argument --arithmetic: there is no 'fuid'; did you mean fluid?"),
         ("run x --format parqet", "argument --format: there is no 'parqet'; did you mean parquet?"),
         ("run x --shares weigthed", "argument --shares: there is no 'weigthed'; did you mean weighted?"),
@@ -88,6 +90,25 @@ def test_names_of_the_package():
 def test_options_and_choices(command: str, says: str, capsys: pytest.CaptureFixture[str]):
     assert main(command.split()) == 2
     assert f"error: {says}\n" in capsys.readouterr().err
+
+
+def test_names_that_differ_in_capitals_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for fetch, verb in (
+        ("MEAN_0.TMP_0", ["run"]),
+        ("Y", ["run"]),
+        ("Y", ["launch", "--trainers", "1", "--pservers", "1"]),
+    ):
+        assert main([verb[0], PROGRAM, *verb[1:], "--fetch", fetch]) == 1
+        assert f"did you mean {fetch.lower()}?" in capsys.readouterr().err
+
+
+def test_the_line_of_a_file_with_line_ends_of_windows_is_shown_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    text = Path(PROGRAM).read_text().replace("Y=%fc_0.w_0)", "Y=%fc_0.w0)")
+    (tmp_path / "net.ir").write_bytes(text.replace("\n", "\r\n").encode())
+    assert main(["verify", str(tmp_path / "net.ir")]) == 1
+    assert "Out=%fc_0.tmp_0\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["onnx", "inference"])

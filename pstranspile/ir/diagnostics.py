@@ -296,7 +296,7 @@ def _one(
         line, start, width = marked(location, focus, lines[location.file])
         text = lines[location.file][line]
         location, column = location._replace(line=line + 1), start + 1
-        shown = _INVISIBLE.sub("?", text.replace("\t", " "))
+        shown = _INVISIBLE.sub("?", text.removesuffix("\r").replace("\t", " "))
         margin = f"{location.line:>5} | "
         if len(shown) > 200:  # a long line: only the part around the mark
             cut = max(start - 60, 0)

@@ -649,14 +649,20 @@ class Data:
 
     def holds_nan(self, row: NotANumber) -> None:
         """A row with NaN was fed, here or in another process."""
+        row = row._replace(file=self._as_named(row.file))
         known = self._nan.setdefault((row.file, row.column), {})
         if row.number not in known and len(known) < MOST_COUNTED:
             known[row.number] = None
             if self._on_nan is not None:
                 self._on_nan(row)
 
+    def _as_named(self, file: str) -> str:
+        """A file as it was named here; other processes have its whole path."""
+        return next((known for known in self.files if known == file or os.path.abspath(known) == file), file)
+
     def left_out(self, row: LeftOut) -> None:
         """A row was left out, here or in another process."""
+        row = row._replace(file=self._as_named(row.file))
         if (row.file, row.number) not in self._bad:
             self._bad[row.file, row.number] = row
             if self._on_bad is not None:

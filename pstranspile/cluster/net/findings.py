@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, listed
-from pstranspile.ir.model import Location, Program, Role
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Location, Program, Role
+from pstranspile.ops.textual import print_module
 
 MOST = 20
 """Findings that a process reports."""
@@ -73,6 +76,27 @@ def to_sources(compiled: Role, source: Role | None) -> Moved:
         return result._replace(file=result.file.removeprefix(here))
 
     return moved
+
+
+def of_hosts(findings: Iterable[Diagnostic], roles: Mapping[str, Role]) -> list[Diagnostic]:
+    """The findings of machines that are on other hosts, which have their programs as `trainer_0.ir` in folders of their
+    own, with the places in the source that the programs of the machines (`roles`) are from.
+    """
+    known: dict[str, dict[tuple[str, int, int], Location]] = {}
+    here = os.path.join(os.getcwd(), "")
+
+    def moved(place: Location) -> Location:
+        name = os.path.basename(place.file).removesuffix(".ir")
+        if name in roles and place.file.endswith(f"{name}.ir"):
+            if name not in known:
+                module = loads(print_module(roles[name].module))
+                others = {other: p for other, p in module.programs.items() if other not in (MAIN, STARTUP)}
+                read = Role(name, module[MAIN], module[STARTUP], FrozenMap(others))
+                known[name] = {("", *at[1:]): to for at, to in _pairs(read, roles[name])}
+            place = known[name].get(("", place.line, place.column), place)
+        return place._replace(file=place.file.removeprefix(here))
+
+    return relocated(findings, moved)
 
 
 def _pairs(compiled: Role, source: Role) -> Iterator[tuple[tuple[str, int, int], Location]]:

@@ -68,6 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.html and options.json:
         parser.error("--html and --json are two forms of one output")
+    if options.a == options.b == STDIN_ARGUMENT:
+        parser.error("A and B can't both be read from stdin")
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
     missing = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and not os.path.lexists(path)]
     if missing:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.net.status import WATCHED
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.blas import VARIABLES
 from pstranspile.tools.cli.common import (
@@ -24,7 +25,7 @@ from pstranspile.tools.cli.common import (
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.progress import Keeping
-from pstranspile.tools.cli.report import report, use_colour
+from pstranspile.tools.cli.report import quoting, report, use_colour
 from pstranspile.tools.cli.written import saved, telling
 
 if TYPE_CHECKING:
@@ -156,6 +157,11 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             environment=_environment(options),
             prepare=lambda session: _watch(session, view, machines, shares),
         )
+    except DiagnosticError as problem:
+        from pstranspile.cluster.net.findings import of_hosts
+
+        with quoting(source.source):
+            raise DiagnosticError(of_hosts(problem.diagnostics, compiled.roles())) from problem
     finally:
         at_end.close()
         view.end()
@@ -231,7 +237,6 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
 def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | RowSource | None) -> None:
     """Raises DiagnosticError if less is fed than the steps that are asked for need."""
     from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
-    from pstranspile.ir.model import MAIN
 
     if options.steps and feeds is not None:
         trainers = [Planned({MAIN: job.trainer(0).main}, None)] * job.plan.trainers

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cluster.net.findings import read_findings, reported, told_once
+import pstranspile as ps
+from pstranspile.cluster.net.findings import of_hosts, read_findings, reported, told_once
 from pstranspile.ir.diagnostics import Diagnostic, Note, error
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli import main
@@ -89,3 +90,24 @@ def test_what_several_machines_report_is_told_once():
     plain = error("data-source", "gone", Location("x.csv"))
     (told,) = told_once({"trainer_0": [plain], "trainer_1": [plain]})
     assert told == plain._replace(notes=(Note("on trainer_0, trainer_1"),))
+
+
+def test_of_machines_on_other_hosts():
+    compiled = ps.compile(ps.load("net.ir"), ps.Job(pservers=2, trainers=2))
+    text = ps.dumps(compiled.trainer(0).module).splitlines()
+    line = next(number for number, one in enumerate(text, 1) if one.strip().startswith("temp  %x "))
+    there = error("run-feed-mismatch", "wrong", Location("/elsewhere/1/trainer_0.ir", line, 5))
+    other = error("data-row", "wrong", Location(str(Path.cwd() / "x.csv"), 3, 1))
+    moved, kept = of_hosts([there, other], compiled.roles())
+    assert moved.location == Location("net.ir", 5, 5)
+    assert kept.location == Location("x.csv", 3, 1)
+
+
+def test_rows_are_told_by_the_file_as_it_was_named(capsys: pytest.CaptureFixture[str]):
+    columns = ",".join(["y", *(f"x{at}" for at in range(13))])
+    Path("nan.csv").write_text(f"{columns}\n" + f"{','.join(['1'] * 13)},nan\n" * 12)
+    given = ["net.ir", *JOB, "--feed", "nan.csv", "--columns", "x=x*", "--batch", "6"]
+    for verb in ("run", "launch"):
+        assert main([verb, *given]) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert "nan.csv: warning[data-nan]: the column x12 is NaN in row 1 (and in 11 more)" in told

@@ -240,3 +240,8 @@ def test_a_read_only_mount_is_told_as_such(tmp_path: Path):
         ["unshare", "-m", "sh", "-c", f"{mount}\n{lines}"], cwd=tmp_path, capture_output=True, text=True
     ).stderr
     assert told.splitlines() == [f"{begins}: Read-only file system" for _, begins in commands]
+
+
+def test_two_inputs_that_are_both_stdin_are_wrong_usage(capsys: pytest.CaptureFixture[str]):
+    assert main(["diff", "-", "-"]) == 2
+    assert "error: A and B can't both be read from stdin" in capsys.readouterr().err
