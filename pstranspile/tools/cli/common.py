@@ -134,6 +134,7 @@ class Parser(argparse.ArgumentParser):
         options = super().parse_args(words, namespace)
         for action in self._actions:
             self._require_local(action, getattr(options, action.dest, None))
+            self._require_name(action, getattr(options, action.dest, None))
         PENDING.expect(vars(options))
         return options
 
@@ -149,6 +150,13 @@ class Parser(argparse.ArgumentParser):
                     f"{name}: {given} is an address; files and folders are of this file system, rows of --feed "
                     "alone may be of others"
                 )
+
+    def _require_name(self, action: argparse.Action, value: object) -> None:
+        """Ends the command for an empty name of a variable, a machine or the like, as of an unset shell variable."""
+        named = action.metavar if isinstance(action.metavar, str) else ""
+        given = cast("list[object]", value) if isinstance(value, list) else [value]
+        if _A_NAME.fullmatch(named) and "" in given:
+            self.error(f"{action.option_strings[-1] if action.option_strings else named}: the name is empty")
 
     def error(self, message: str) -> NoReturn:
         """Ends the command with status 2 and a sentence, which also is the JSON on stdout where that is asked for; the
@@ -184,6 +192,9 @@ _OF_LAUNCHERS = {
 
 _A_PATH = re.compile(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")
 """Matches how options and arguments that name files are shown."""
+
+_A_NAME = re.compile("VAR|NAME|ROLE|TABLE|MODE|CODE")
+"""Matches how options and arguments that name a variable, a machine, or something else by one word are shown."""
 
 _AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
 """Matches options, but no values: values may be negative numbers, and `-` is a file."""

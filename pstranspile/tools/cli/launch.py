@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     for name, kind in kinds.items():
         if path := getattr(options, name):
             require_writable(path, read, kind)
-    for folder in filter(None, (options.state, options.logs)):
+    for folder in filter(None, (options.state, options.logs, options.saves)):
         require_writable_folder(folder)
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
     with (

@@ -245,3 +245,34 @@ def test_a_read_only_mount_is_told_as_such(tmp_path: Path):
 def test_two_inputs_that_are_both_stdin_are_wrong_usage(capsys: pytest.CaptureFixture[str]):
     assert main(["diff", "-", "-"]) == 2
     assert "error: A and B can't both be read from stdin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("run x.ir --fetch", "--fetch"),
+        ("launch x.ir --fetch a --fetch", "--fetch"),
+        ("export x.ir --to onnx -o o --fetch", "--fetch"),
+        ("grad x.ir --optimizer sgd --loss", "--loss"),
+        ("grad x.ir --loss a --optimizer", "--optimizer"),
+        ("explain x.ir --var", "--var"),
+        ("explain x.ir --role", "--role"),
+        ("verify x.ir --allow", "--allow"),
+        ("compile x.ir --mode", "--mode"),
+        ("start out --role", "--role"),
+        ("rows kept -o out", "TABLE"),
+    ],
+)
+def test_names_that_are_empty(command: str, option: str, capsys: pytest.CaptureFixture[str]):
+    assert main([*command.split(), ""]) == 2
+    assert f"error: {option}: the name is empty\n" in capsys.readouterr().err
+
+
+def test_a_folder_that_servers_could_not_save_in_is_told_before_anything_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    shutil.copy(Path(__file__).parents[3] / "examples" / "linear_regression.ir", "net.ir")
+    assert main(["launch", "net.ir", "--pservers", "1", "--trainers", "1", "--saves", "file"]) == 1
+    assert capsys.readouterr().err.startswith("file: error[output-unwritable]: ")
