@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.analysis.facts import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
+    from pstranspile.compiler.cost.predicted import PlanCost, cost
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
@@ -64,6 +65,7 @@ _API = {
     "Part": "runtime.run.batch:Part",
     "Op": "ir.model:Op",
     "OpRole": "ir.types:OpRole",
+    "PlanCost": "compiler.cost.predicted:PlanCost",
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
     "Program": "ir.model:Program",
@@ -77,6 +79,7 @@ _API = {
     "analyze": "compiler.analysis.facts:analyze",
     "check": "proof.check:check",
     "compile": "compiler.compile:compile",
+    "cost": "compiler.cost.predicted:cost",
     "diff": "compiler.diff:diff",
     "dumps": "ops.textual:print_module",
     "error": "ir.diagnostics:error",
@@ -124,6 +127,7 @@ __all__ = [
     "OpRole",
     "Part",
     "Plan",
+    "PlanCost",
     "PlanFile",
     "Program",
     "Report",
@@ -136,6 +140,7 @@ __all__ = [
     "analyze",
     "check",
     "compile",
+    "cost",
     "diff",
     "dumps",
     "error",

@@ -10,6 +10,7 @@ from typing import Any
 from pstranspile.compiler.analysis.updates import why_whole
 from pstranspile.compiler.emit.rules import UPDATE
 from pstranspile.compiler.explain.job import ExplainedJob
+from pstranspile.compiler.job import COST
 from pstranspile.compiler.plan.make import can_slice, hash_bytes, send_order
 from pstranspile.compiler.plan.plan import cut_rows
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
@@ -42,6 +43,10 @@ def why_cut(job: ExplainedJob, origin: str) -> str:
     expected = cut_rows(shape, servers, minimum)
     text = _formula(shape, servers, minimum, len(expected), job.settings.slice_var_up)
     actual = [(start, stop) for start, stop in map(rows_held, rows)]
+    if job.settings.split_method == COST:
+        if len(rows) == 1:
+            return "split_method cost: a server takes it whole."
+        return f"split_method cost: {len(rows)} slices, cut where a server reaches the level that all are filled to."
     if actual == list(expected):
         return text
     if len(rows) == 1:
@@ -116,6 +121,8 @@ def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
     for group in job.plan.get("groups", ()):
         if row["origin"] in group[1:]:
             return f"it must be on the server of %{group[0]}, with which its update is connected"
+    if method == COST:
+        return f"split_method cost: on server {number}, so that the busiest server moves as few bytes as can be"
     if method == "HashName":
         code = zlib.crc32(hash_bytes(row["slice"]))
         there = code % len(servers)

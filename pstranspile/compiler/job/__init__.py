@@ -200,7 +200,10 @@ def trainers_of(given: Mapping[str, object], findings: list[Diagnostic]) -> tupl
     return len(endpoints), endpoints
 
 
-SPLIT_METHODS = ("RoundRobin", "HashName")
+COST = "cost"
+"""The way that cuts and places parameters so that the busiest server moves as few bytes as can be."""
+
+SPLIT_METHODS = ("RoundRobin", "HashName", COST)
 """The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
 
 DISTRIBUTED_TABLES = ("modulo", "rows")
@@ -222,8 +225,10 @@ class Job:
 
     `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
     `trainer_endpoints` their endpoints (empty where only the number was given, in modes with servers). `mode` is one of
-    `pstranspile.compiler.job.modes.mode_names()`. The other fields are those of Fluid's configuration, with its
-    defaults; the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
+    `pstranspile.compiler.job.modes.mode_names()`. `batch_rows` are the rows of a trainer's batch, `id_counts` is a file
+    of counts of ids, and `server_memory` the MiB that a server has for variables (0: any number), with which
+    `split_method` `cost` reckons. The other fields are those of Fluid's configuration, with its defaults; the switches
+    that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
     """
 
     pservers: tuple[str, ...]
@@ -236,6 +241,9 @@ class Job:
     min_block_size: int = 8192
     distributed_table: str = "modulo"
     large_tables: tuple[str, ...] = ()
+    batch_rows: int = 512
+    id_counts: str = ""
+    server_memory: int = 0
     enable_dc_asgd: bool = False
     runtime_split_send_recv: bool
     half_async: bool
@@ -265,6 +273,9 @@ class Job:
         min_block_size: int | None = None,
         distributed_table: str | None = None,
         large_tables: str | Sequence[str] | None = None,
+        batch_rows: int | None = None,
+        id_counts: str | None = None,
+        server_memory: int | None = None,
         enable_dc_asgd: bool | None = None,
         runtime_split_send_recv: bool | None = None,
         half_async: bool | None = None,
@@ -319,6 +330,8 @@ LISTS: Mapping[str, str] = {"allow": "codes of findings", "large_tables": "names
 """Keys that hold texts (or one, with commas between them), and what these are."""
 INTEGERS: Mapping[str, tuple[int, int]] = {
     "min_block_size": (1, 2**63 - 1),
+    "batch_rows": (1, 2**31 - 1),
+    "server_memory": (0, 2**43),
     "geo_sgd_need_push_nums": (1, 2**31 - 1),
     "nccl_comm_num": (1, 1024),
     "hierarchical_allreduce_inter_nranks": (0, 2**31 - 1),

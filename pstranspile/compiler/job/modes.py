@@ -59,13 +59,19 @@ PARTICULAR = (
     "min_block_size",
     "distributed_table",
     "large_tables",
+    "batch_rows",
+    "id_counts",
+    "server_memory",
     "nccl_comm_num",
     "use_hierarchical_allreduce",
     "hierarchical_allreduce_inter_nranks",
 )
 """The keys of a job that do not have a meaning in every mode."""
 
-UPDATING = ("slice_var_up", "split_method", "min_block_size", "distributed_table", "large_tables")
+COSTS = ("batch_rows", "id_counts", "server_memory")
+"""The options with which placement by cost reckons."""
+
+UPDATING = ("slice_var_up", "split_method", "min_block_size", "distributed_table", "large_tables", *COSTS)
 """The options of a mode whose servers update the parameters."""
 
 COLLECTIVE: Mapping[str, bool] = {key: key == "sync_mode" for key in SWITCHES}

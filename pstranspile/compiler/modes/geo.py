@@ -27,7 +27,7 @@ from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram
 from pstranspile.compiler.emit.several import together, training_names
 from pstranspile.compiler.emit.trainer import StartupTemplate, emit_trainer_startup
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.job.modes import ModeSettings, Promise, off
+from pstranspile.compiler.job.modes import COSTS, ModeSettings, Promise, off
 from pstranspile.compiler.modes import Prepared
 from pstranspile.compiler.plan.make import Piece, assemble, can_slice, overview, place
 from pstranspile.compiler.plan.plan import (
@@ -206,7 +206,7 @@ def cut_for_geo(
             message = f"{focus} is kept whole: {update.whole}"
             findings.append(at_op("whole-initialiser", message, whole[name], focus=focus, severity=Severity.WARNING))
             cuts = (Cut(0, tensor.shape[0]),)
-        pieces.append(Piece(update, tensor, cuts, name in sparse))
+        pieces.append(Piece(update, tensor, cuts, name in sparse, divisible=name not in whole))
     return pieces, findings
 
 
@@ -475,7 +475,7 @@ class Geo:
         "geo_sgd_mode = true",
         {"sync_mode": False, "geo_sgd_mode": True, **off("half_async", "completely_not_async")},
         {"runtime_split_send_recv": True},
-        options=("geo_sgd_need_push_nums", "split_method", "min_block_size"),
+        options=("geo_sgd_need_push_nums", "split_method", "min_block_size", *COSTS),
         promise=Promise.NEVER,
     )
 
@@ -501,7 +501,7 @@ class Geo:
             raise_errors(warnings)
             if plan is None:
                 order = tuple(range(len(pieces)))
-                placed = steps.run("place-slices", place, whole, job, pieces, order)
+                pieces, placed = steps.run("place-slices", place, whole, job, pieces, order)
                 plan = steps.run("mint-names", assemble, whole, job, pieces, order, placed, False)
             else:
                 from pstranspile.compiler.plan.edited import apply_plan

@@ -12,7 +12,10 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
-from pstranspile.compiler.job import Job
+from pstranspile.compiler.cost.balance import Item, NoRoom, balanced
+from pstranspile.compiler.cost.counts import IdCounts, read_counts
+from pstranspile.compiler.cost.traffic import Moved, moved_by
+from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
     CONTROL,
     Cut,
@@ -30,10 +33,10 @@ from pstranspile.compiler.plan.plan import (
     trainer_suffix,
 )
 from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, counted, error, raise_errors
 from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of, schema_of
@@ -308,13 +311,17 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
 
 
 class Piece(NamedTuple):
-    """A parameter with its cuts, before names and servers; `sparse` and `prefetched` as in PlannedParameter."""
+    """A parameter with its cuts, before names and servers; `sparse` and `prefetched` as in PlannedParameter.
+
+    `divisible`: nothing needs the whole of it, so that other cuts may be chosen.
+    """
 
     update: Update
     tensor: TensorType
     cuts: tuple[Cut, ...]
     sparse: bool = False
     prefetched: bool = False
+    divisible: bool = True
 
 
 @suggesting
@@ -342,7 +349,7 @@ def plan_pieces(facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bo
     """
     steps = steps or Steps()
     order = steps.run("order-sends", send_order, len(pieces), facts.program.random_seed, job.slice_var_up)
-    placed = steps.run("place-slices", place, facts, job, pieces, order)
+    pieces, placed = steps.run("place-slices", place, facts, job, pieces, order)
     return steps.run("mint-names", assemble, facts, job, pieces, order, placed, per_trainer)
 
 
@@ -383,7 +390,8 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             message = f"{focus} is cut into parts of {rows} rows; a part has at most {_MOST_ROWS}"
             op = facts.program.main_block.ops[update.optimizer[0]]
             findings.append(at_op("parameter-shape", message, op, focus=focus))
-        pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched))
+        divisible = job.slice_var_up and not update.whole and update.parameter not in grouped
+        pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched, divisible))
     return pieces, findings
 
 
@@ -454,12 +462,18 @@ def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, .
     return tuple(order)
 
 
-def place(facts: Facts, job: Job, pieces: Sequence[Piece], order: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    """Parameter index -> endpoint of each of its slices.
+Placed = tuple[Sequence[Piece], dict[int, tuple[str, ...]]]
+"""The pieces of a plan, and the index of each -> the endpoint of each of its slices."""
 
-    The dispatcher is asked once per parameter, in send order, so a gradient and its parameter can't part. A group
-    goes where its first member goes.
+
+def place(facts: Facts, job: Job, pieces: Sequence[Piece], order: Sequence[int]) -> Placed:
+    """The pieces with an endpoint for each of their slices; other pieces if the job has them cut by cost.
+
+    A dispatcher is asked once per parameter, in send order, so a gradient and its parameter can't part. A group
+    goes where its first member goes. Raises DiagnosticError.
     """
+    if job.split_method == COST:
+        return place_by_cost(facts, job, pieces)
     dispatcher = make_dispatcher(job.split_method, job.pservers)
     group_of = {name: number for number, group in enumerate(facts.groups) for name in group.parameters}
     settled: dict[int, str] = {}
@@ -476,7 +490,94 @@ def place(facts: Facts, job: Job, pieces: Sequence[Piece], order: Sequence[int])
         if group is not None:
             endpoints = (settled.setdefault(group, endpoints[0]),)
         placed[index] = endpoints
-    return placed
+    return pieces, placed
+
+
+# Placement by cost.
+
+
+def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
+    """Pieces cut and placed so that the busiest server moves as few bytes in a step as can be.
+
+    Raises DiagnosticError: `id-counts` for a file of counts that can't be used, `plan-memory` if the parameters are
+    more than the servers have memory for.
+    """
+    counts = _counts_of(job, pieces)
+    group_of = {name: number for number, group in enumerate(facts.groups) for name in group.parameters}
+    together: dict[int, list[int]] = {}
+    for index, piece in enumerate(pieces):
+        together.setdefault(group_of.get(piece.update.parameter, -1 - index), []).append(index)
+    members = list(together.values())
+    items = [_joined([_item(facts, job, pieces[index], counts) for index in indices]) for indices in members]
+    memory = job.server_memory * (1 << 20) if job.server_memory else float("inf")
+    try:
+        parts = balanced(items, len(job.pservers), memory)
+    except NoRoom as problem:
+        index = members[next(number for number, item in enumerate(items) if item.name == problem.name)][0]
+        op = facts.program.main_block.ops[pieces[index].update.optimizer[0]]
+        message = (
+            f"{problem.memory / (1 << 20):.1f} MiB of %{problem.name} and its updates find no room on "
+            f"{counted(len(job.pservers), 'server')} with server_memory {job.server_memory} MiB"
+        )
+        raise DiagnosticError([at_op("plan-memory", message, op, focus=f"%{problem.name}")]) from None
+    result, placed = list(pieces), dict[int, tuple[str, ...]]()
+    for indices, cut in zip(members, parts, strict=True):
+        for index in indices:
+            if len(cut) > 1:
+                result[index] = pieces[index]._replace(cuts=tuple(Cut(part.start, part.stop) for part in cut))
+            else:
+                rows = pieces[index].tensor.shape[0] if pieces[index].tensor.shape else 1
+                result[index] = pieces[index]._replace(cuts=(Cut(0, rows),))
+            placed[index] = tuple(job.pservers[part.server] for part in cut)
+    return result, placed
+
+
+def _counts_of(job: Job, pieces: Sequence[Piece]) -> IdCounts | None:
+    """The counts of a job's ids, if it names a file of them. Raises DiagnosticError."""
+    if not job.id_counts:
+        return None
+    counts = read_counts(job.id_counts)
+    rows = {piece.update.parameter: piece.tensor.shape[0] for piece in pieces if piece.tensor.shape}
+    where = Location(job.id_counts)
+    if rows.keys().isdisjoint(counts.tables):
+        named = ", ".join(sorted(counts.tables)[:3]) or "no table"
+        message = f"it counts ids of {named}, which the program does not update"
+        raise DiagnosticError([error("id-counts", message, where)])
+    for name, table in counts.tables.items():
+        end = table.ranges[-1].stop if table.ranges else 0
+        if end > rows.get(name, end):
+            message = f"it counts ids of {name} up to {end - 1}, and the table has {counted(rows[name], 'row')}"
+            raise DiagnosticError([error("id-counts", message, where)])
+    return counts
+
+
+def _item(facts: Facts, job: Job, piece: Piece, counts: IdCounts | None) -> Item:
+    """A parameter as it is placed. A server holds its rows, the optimizer's states of them, and dense gradients: one of
+    each trainer, and the merged one.
+    """
+    name, tensor = piece.update.parameter, piece.tensor
+    row = row_width(tensor.shape) * tensor.dtype.size
+    copies = 1 + sum(follows for _, follows in optimizer_states(facts.program, piece.update))
+    copies += 0 if piece.sparse else job.trainers + 1
+    moved = moved_by(
+        facts.program,
+        name,
+        tensor,
+        sparse=piece.sparse,
+        prefetched=piece.prefetched,
+        batch_rows=job.batch_rows,
+        counts=counts,
+    )
+    least = max(1, -(-job.min_block_size // max(1, row_width(tensor.shape))))
+    return Item(name, moved, row * copies, piece.divisible and moved.rows >= 2 * least, least)
+
+
+def _joined(items: Sequence[Item]) -> Item:
+    """Parameters that must be on one server, as one."""
+    if len(items) == 1:
+        return items[0]
+    moved = Moved(1, sum(item.moved.total for item in items))
+    return Item(items[0].name, moved, sum(item.memory for item in items), False)
 
 
 def assemble(

@@ -354,6 +354,7 @@ _KINDS: Mapping[str, _Kind] = {
     "meta": _Kind("metadata of an exported program", re.compile(rb'\s*\{\s*"random_seed"'), _says_written),
     "ir": _Kind("text of a program", re.compile(_TEXT + rb"(?:ir[ \t]+[0-9]+\s|program[ \t]+@)")),
     "plan": _Kind("plan", re.compile(_TEXT + rb"plan[ \t]+[0-9]+\s")),
+    "counts": _Kind("counts of ids", re.compile(rb'\s*\{\s*"version": [0-9]+,\s*"batch_rows": ')),
     "plan.json": _Kind("plan in JSON", re.compile(rb'\s*\{\s*"version": [0-9]+,\s*"source": "sha256:')),
     "pb": _Kind("ProgramDesc", re.compile(rb"\n[\x80-\xff]{0,4}[\0-\x7f]\x08\0\x10(?:\xff{9}\x01|\0)")),
     "onnx": _Kind("ONNX model of pstranspile", re.compile(rb"\x08[\x01-\x7f]\x12\x0bpstranspile")),

@@ -28,10 +28,12 @@ from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.written import folder_name
 
 if TYPE_CHECKING:
+    from pstranspile.compiler.compile import Compiled
     from pstranspile.compiler.plan.plan import Plan
 
 DESCRIPTION = """\
-Prints how a job distributes a program: the slices of every parameter, their names, and the server that holds each.
+Prints how a job distributes a program: the slices of every parameter, their names, and the server that holds each;
+with --cost, the bytes that each server moves in a step, and those that it holds.
 Commands that take a job take the text back with --plan, edited by hand."""
 
 
@@ -39,6 +41,9 @@ def run(arguments: Sequence[str]) -> int:
     """Prints or writes the plan as text, or as the JSON of plan.json; or prints what it would change."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.cost and (options.output is not None or options.against is not None):
+        other = "-o" if options.output is not None else "--against"
+        parser.error(f"{other} is for a plan; what --cost prints is no plan")
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
     with errors_as_json(options.json):
@@ -53,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers 2 --trainers 2",
             "net.ir --pservers 2 --trainers 2 -o net.plan",
             "net.ir --config job.toml --json",
+            "net.ir --config job.toml --set split_method=cost --set id_counts=ids.json --cost",
             "net.ir --config job.toml --against out",
         ],
     )
@@ -67,6 +73,12 @@ def _parser() -> argparse.ArgumentParser:
         type=folder_name,
         help="print what changes of the plan in a folder that `compile -o` wrote, and exit with status 1 if anything "
         "does",
+    )
+    group.add_argument(
+        "--cost",
+        action="store_true",
+        help="print the bytes that each server moves in a step instead of the plan: --set batch_rows=N says how many "
+        "rows a trainer's batch has (default: 512), --set id_counts=FILE how often ids come",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
     return parser
@@ -90,12 +102,23 @@ def _plan(options: argparse.Namespace) -> int:
         changes = plan_changes(against, plan_json(result.plan, result.fingerprint, result.distributed_vars))
         sys.stdout.write(changes_text(changes))
         return 1 if changes else 0
+    if options.cost:
+        return _print_cost(result, as_json=options.json)
     if options.json:
         text = json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars))
     else:
         text = plan_text(result.plan)
     _require_no_other(options.output, text)
     write_text(options.output, text, files_read(options), kind, _what(result.plan), *_then(options))
+    return 0
+
+
+def _print_cost(result: Compiled, *, as_json: bool) -> int:
+    """Prints what the plan of a job costs. Raises DiagnosticError for a job without servers."""
+    from pstranspile.compiler.cost.predicted import cost, cost_json
+
+    found = cost(result)
+    sys.stdout.write(json_text(cost_json(found)) if as_json else f"{found}\n")
     return 0
 
 

@@ -318,6 +318,9 @@ def _pieces(parts: Iterable[Facts], module: Module, job: Job, steps: Steps) -> t
             other = pieces.setdefault(piece.update.parameter, piece)
             if len(piece.cuts) < len(other.cuts):
                 pieces[piece.update.parameter] = other._replace(cuts=piece.cuts)
+            if not piece.divisible:
+                name = piece.update.parameter
+                pieces[name] = pieces[name]._replace(divisible=False)
     return list(pieces.values()), warnings
 
 

@@ -1,0 +1,246 @@
+"""Cuts and places parameters so that the busiest server moves as few bytes as can be.
+
+What can't be cut is placed first, the heaviest to the least loaded server (Graham's rule, 1969), and improved by moves
+and exchanges. What can be cut then fills the servers up to one level, each cut where the level is reached (McNaughton's
+rule, 1959), so that there are at most as many cuts as servers. Equal loads are broken by the order of servers, so the
+same job gives the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from pstranspile.compiler.cost.traffic import Moved
+
+
+class Item(NamedTuple):
+    """What is placed: the bytes that its rows move, the bytes that a row takes on a server, and whether it may be cut.
+
+    No part of it has fewer than `least` rows.
+    """
+
+    name: str
+    moved: Moved
+    row_memory: float
+    divisible: bool
+    least: int = 1
+
+    @property
+    def memory(self) -> float:
+        """The bytes that it takes on a server that has all of it."""
+        return self.row_memory * self.moved.rows
+
+
+class Part(NamedTuple):
+    """Rows of an item, from `start` up to `stop`, and the number of the server that has them."""
+
+    start: int
+    stop: int
+    server: int
+
+
+class NoRoom(Exception):
+    """What is left of an item finds no room on any server. `name` is the item, `memory` the bytes that are left."""
+
+    def __init__(self, name: str, memory: float):
+        super().__init__(name)
+        self.name, self.memory = name, memory
+
+
+class _Servers:
+    """The loads of servers while they are filled, and the memory that each has left."""
+
+    def __init__(self, count: int, memory: float):
+        self.loads = [0.0] * count
+        self.room = [memory] * count
+
+    def take(self, server: int, load: float, memory: float) -> None:
+        """The server has more to move and to hold; negative numbers take away."""
+        self.loads[server] += load
+        self.room[server] -= memory
+
+    def least_loaded(self, memory: float) -> int | None:
+        """The server with the least load of those that have room for so many bytes."""
+        fitting = [number for number, room in enumerate(self.room) if room >= memory]
+        return min(fitting, key=lambda number: (self.loads[number], number), default=None)
+
+
+def balanced(items: Sequence[Item], servers: int, memory: float = float("inf")) -> list[tuple[Part, ...]]:
+    """The parts of each item, in the order of its rows. `memory` is the most bytes that a server can hold.
+
+    Raises NoRoom.
+    """
+    filling = _Servers(servers, memory)
+    whole = [number for number, item in enumerate(items) if not item.divisible]
+    placed = _placed_whole(items, whole, filling)
+    _improve(items, placed, filling)
+    if 0 < len(placed) <= _SEARCHED:
+        placed = _search(items, placed, filling)
+    parts: list[tuple[Part, ...]] = [
+        (Part(0, item.moved.rows, placed[number]),) if number in placed else () for number, item in enumerate(items)
+    ]
+    level = max(sum(item.moved.total for item in items) / servers, *filling.loads)
+    for number in _heaviest_first(items, set(range(len(items))).difference(placed)):
+        parts[number] = tuple(_cut(items[number], level, filling))
+    return parts
+
+
+def _heaviest_first(items: Sequence[Item], numbers: set[int]) -> list[int]:
+    return sorted(numbers, key=lambda number: (-items[number].moved.total, -items[number].memory, number))
+
+
+def _placed_whole(items: Sequence[Item], whole: Sequence[int], filling: _Servers) -> dict[int, int]:
+    """Item -> server of what can't be cut."""
+    result: dict[int, int] = {}
+    for number in _heaviest_first(items, {*whole}):
+        item = items[number]
+        server = filling.least_loaded(item.memory)
+        if server is None:
+            raise NoRoom(item.name, item.memory)
+        filling.take(server, item.moved.total, item.memory)
+        result[number] = server
+    return result
+
+
+_ROUNDS = 200
+"""Moves and exchanges that are looked for at most."""
+
+
+def _improve(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -> None:
+    """Moves an item from the busiest server, or exchanges one with another server's, as long as that helps."""
+    for _ in range(_ROUNDS):
+        busiest = max(range(len(filling.loads)), key=lambda server: (filling.loads[server], -server))
+        best: tuple[float, int, int | None, int] | None = None
+        others = sorted(number for number, server in placed.items() if server != busiest)
+        for number in sorted(number for number, server in placed.items() if server == busiest):
+            weight, memory = items[number].moved.total, items[number].memory
+            for server, load in enumerate(filling.loads):
+                if server != busiest and filling.room[server] >= memory:
+                    best = _better(best, max(filling.loads[busiest] - weight, load + weight), number, None, server)
+            for other in others:
+                server, change = placed[other], weight - items[other].moved.total
+                more = memory - items[other].memory
+                if change > 0 and filling.room[server] >= more and filling.room[busiest] >= -more:
+                    level = max(filling.loads[busiest] - change, filling.loads[server] + change)
+                    best = _better(best, level, number, other, server)
+        if best is None or best[0] >= filling.loads[busiest] * (1 - 1e-12):
+            return
+        _, number, other, server = best
+        for moving, source, target in ((number, busiest, server), (other, server, busiest)):
+            if moving is not None:
+                item = items[moving]
+                filling.take(source, -item.moved.total, -item.memory)
+                filling.take(target, item.moved.total, item.memory)
+                placed[moving] = target
+
+
+_SEARCHED = 14
+"""Items that can't be cut, of which no more are placed by search."""
+
+_PLACES = 20_000
+"""Places that a search tries at most."""
+
+
+def _search(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -> dict[int, int]:
+    """The placement with the lowest load of the busiest server that a search from the heaviest item on finds.
+
+    A server that is as loaded, and has as much room, as one before it is not tried.
+    """
+    order = _heaviest_first(items, {*placed})
+    weights = [(items[number].moved.total, items[number].memory) for number in order]
+    servers = range(len(filling.loads))
+    lowest = max(sum(weight for weight, _ in weights) / len(servers), weights[0][0])
+    best, most, tried = [placed[number] for number in order], max(filling.loads), 0
+    trying = _Servers(len(servers), 0.0)
+    memory = [0.0] * len(servers)
+    for number, server in placed.items():
+        memory[server] += items[number].memory
+    trying.room = [room + used for room, used in zip(filling.room, memory, strict=True)]
+    chosen: list[int] = []
+
+    def visit(place: int) -> None:
+        nonlocal best, most, tried
+        if place == len(order):
+            best, most = [*chosen], max(trying.loads)
+            return
+        weight, size = weights[place]
+        seen: set[tuple[float, float]] = set()
+        for server in sorted(servers, key=lambda each: (trying.loads[each], each)):
+            state = trying.loads[server], trying.room[server]
+            enough = most <= lowest * (1 + 1e-12) or tried >= _PLACES
+            if enough or state[0] + weight >= most:
+                return
+            if state in seen or state[1] < size:
+                continue
+            seen.add(state)
+            tried += 1
+            trying.take(server, weight, size)
+            chosen.append(server)
+            visit(place + 1)
+            chosen.pop()
+            trying.loads[server], trying.room[server] = state
+
+    visit(0)
+    for number, server in zip(order, best, strict=True):
+        item = items[number]
+        filling.take(placed[number], -item.moved.total, -item.memory)
+        filling.take(server, item.moved.total, item.memory)
+    return dict(zip(order, best, strict=True))
+
+
+def _better(
+    best: tuple[float, int, int | None, int] | None, level: float, number: int, other: int | None, server: int
+) -> tuple[float, int, int | None, int]:
+    """The better one of two changes: the higher load of the two servers, what moves, what comes back, and where."""
+    return (level, number, other, server) if best is None or level < best[0] else best
+
+
+def _cut(item: Item, level: float, filling: _Servers) -> list[Part]:
+    """The parts of an item that fills servers up to a level."""
+    parts: list[Part] = []
+    start, rows = 0, item.moved.rows
+    while start < rows or not parts:
+        left = item.moved.total - item.moved.below(start)
+        memory = item.row_memory * (rows - start)
+        free = [level - load for load in filling.loads]
+        used = {part.server for part in parts}
+        servers = [number for number in range(len(free)) if number not in used]
+        fitting = [n for n in servers if free[n] >= left * (1 - 1e-9) and filling.room[n] >= memory]
+        if fitting:
+            server, stop = min(fitting, key=lambda n: (free[n], n)), rows
+        else:
+            server, stop = _filled(item, start, used, free, filling)
+        filling.take(server, item.moved.below(stop) - item.moved.below(start), item.row_memory * (stop - start))
+        parts.append(Part(start, stop, server))
+        start = stop
+    return parts
+
+
+def _filled(item: Item, start: int, used: Container[int], free: Sequence[float], filling: _Servers) -> tuple[int, int]:
+    """The server that takes the next rows of an item, and the row up to which it does. Those in `used` have rows of it
+    already, and take more only if no other has room.
+    """
+    rows = item.moved.rows
+    servers = [number for number in range(len(free)) if number not in used]
+    for server in sorted(range(len(free)), key=lambda number: (number in used, -free[number], number)):
+        room = filling.room[server]
+        most = rows if room >= item.row_memory * (rows - start) else start + int(room / item.row_memory)
+        if most <= start:
+            continue
+        if servers in ([server], []) and most == rows:
+            return server, rows
+        share = (item.moved.total - item.moved.below(start)) / max(1, len(servers))
+        stop = max(_nearest(item.moved, start, max(free[server], share)), start + item.least)
+        if rows - stop < item.least:
+            stop = rows - item.least if rows - start >= 2 * item.least else rows
+        return server, min(stop, most)
+    raise NoRoom(item.name, item.row_memory * (rows - start))
+
+
+def _nearest(moved: Moved, start: int, amount: float) -> int:
+    """The row up to which the rows from `start` on move as nearly as can be so many bytes."""
+    stop = moved.reached(start, amount)
+    base = moved.below(start)
+    over = moved.below(min(stop + 1, moved.rows)) - base - amount
+    return min(stop + 1, moved.rows) if over < amount - (moved.below(stop) - base) else stop

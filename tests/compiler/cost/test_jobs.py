@@ -1,0 +1,176 @@
+"""Jobs that are placed by cost: they train as one machine does, and the busiest server is the least busy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.autodiff import Adagrad, Adam, minimize
+from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_text
+from pstranspile.compiler.job import job_warnings
+from pstranspile.tools.cli import main
+
+ROWS = (40, 700, 5000)
+"""The heights of the tables."""
+
+
+def net(optimizer: Any = None) -> ps.Module:
+    model = L.Draft(seed=1)
+    ids = [L.data(model, f"id_{number}", [-1, 1], "int64") for number in range(len(ROWS))]
+    dense, click = L.data(model, "dense", [-1, 5]), L.data(model, "click", [-1, 1])
+    rows = [L.embedding(each, [height, 8], is_sparse=True) for each, height in zip(ids, ROWS, strict=True)]
+    hidden = L.fc(L.concat([*rows, dense], axis=1), 40, act="relu")
+    loss = L.mean(L.sigmoid_cross_entropy_with_logits(L.fc(hidden, 1), click))
+    minimize(loss, optimizer or Adagrad(0.01))
+    return model.module()
+
+
+def skewed(tmp_path: Path) -> str:
+    """Counts by which the first rows of each table are looked up most."""
+    tables = {
+        f"embedding_{number}.w_0": RowCounts([Range(0, 2, 600), Range(2, 20, 300), Range(20, height, 100)])
+        for number, height in enumerate(ROWS)
+    }
+    path = tmp_path / "ids.json"
+    path.write_text(counts_text(IdCounts(1000, tables)))
+    return str(path)
+
+
+def job(method: str, counts: str, **more: Any) -> ps.Job:
+    return ps.Job(
+        **{"pservers": 3, "trainers": 2, "min_block_size": 8, "split_method": method, "id_counts": counts, **more}
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"slice_var_up": False}, {"mode": "async", "trainers": 1}, {"pservers": 1}])
+@pytest.mark.parametrize("optimizer", [Adagrad(0.01), Adam(0.01)])
+def test_the_cluster_trains_as_one_machine_does(more: dict[str, Any], optimizer: Any, tmp_path: Path):
+    report = ps.check(net(optimizer), job("cost", skewed(tmp_path), **more), steps=2, batch=6)
+    assert report.holds, str(report)
+
+
+def test_the_busiest_server_is_less_busy_than_in_turn(tmp_path: Path):
+    counts = skewed(tmp_path)
+    in_turn, by_cost = (ps.cost(ps.compile(net(), job(method, counts))) for method in ("RoundRobin", "cost"))
+    assert in_turn.of_mean(in_turn.busiest) > 1.5
+    assert by_cost.of_mean(by_cost.busiest) < 1.05
+    assert by_cost.mean == pytest.approx(in_turn.mean)
+    assert by_cost.busiest.moved < in_turn.busiest.moved
+
+
+def test_bytes_are_those_that_machines_send():
+    """A dense parameter goes there and back; of a table as many rows as there are lookups, with ids."""
+    compiled = ps.compile(net(), ps.Job(pservers=1, trainers=2, batch_rows=10))
+    dense = 4 * (40 * 29 + 40 + 40 + 1)
+    looked_up = len(ROWS) * 10 * (8 * 4 + 8)
+    (server,) = ps.cost(compiled).servers
+    assert server.moved == 2 * 2 * (dense + looked_up)
+    assert server.held == dense + 4 * 8 * sum(ROWS)
+
+
+def test_parameters_that_find_no_room_are_an_error(tmp_path: Path):
+    with pytest.raises(ps.DiagnosticError, match="find no room on 1 server with server_memory 1 MiB") as problem:
+        ps.compile(_large(), job("cost", "", pservers=1, server_memory=1))
+    assert [found.code for found in problem.value.diagnostics] == ["plan-memory"]
+    ps.compile(_large(), job("cost", "", pservers=4, server_memory=1))
+
+
+def _large() -> ps.Module:
+    model = L.Draft(seed=1)
+    row = L.embedding(L.data(model, "word", [-1, 1], "int64"), [40_000, 8], is_sparse=True)
+    minimize(L.mean(row), Adagrad(0.1))
+    return model.module()
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"other": RowCounts([Range(0, 1, 1)])}, "it counts ids of other, which the program does not update"),
+        ({"embedding_0.w_0": RowCounts([Range(0, 41, 1)])}, "up to 40, and the table has 40 rows"),
+    ],
+)
+def test_counts_of_another_program_are_refused(tables: dict[str, RowCounts], said: str, tmp_path: Path):
+    path = tmp_path / "ids.json"
+    path.write_text(counts_text(IdCounts(10, tables)))
+    with pytest.raises(ps.DiagnosticError, match=said) as problem:
+        ps.compile(net(), job("cost", str(path)))
+    assert [found.code for found in problem.value.diagnostics] == ["id-counts"]
+
+
+def test_options_without_effect_are_told():
+    found = job_warnings(ps.Job(trainers=2, mode="ddp", server_memory=5))
+    assert [(each.code, each.focus) for each in found] == [("job-unused", "server_memory")]
+
+
+def test_a_mode_without_servers_has_no_cost_of_servers():
+    with pytest.raises(ps.DiagnosticError, match="has no parameter servers"):
+        ps.cost(ps.compile(net(), ps.Job(trainers=2, mode="ddp")))
+
+
+# The commands.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.ir").write_text(ps.dumps(net()))
+    draw = np.random.default_rng(0)
+    ids = {f"id_{k}": np.minimum(draw.zipf(1.3, (5, 8, 1)), height) - 1 for k, height in enumerate(ROWS)}
+    dense = draw.normal(size=(5, 8, 5)).astype("float32")
+    np.savez(tmp_path / "f.npz", **ids, dense=dense, click=np.ones((5, 8, 1), "float32"))
+    return tmp_path
+
+
+JOB = ["--pservers", "3", "--trainers", "2", "--set", "min_block_size=8", "--set", "id_counts=ids.json"]
+
+
+def test_from_data_to_a_plan_that_a_command_takes(folder: Path, capfd: pytest.CaptureFixture[str]):
+    assert main(["rows", "--histogram", "net.ir", "--feed", "f.npz", "-o", "ids.json"]) == 0
+    assert capfd.readouterr().err == "ids.json: the counts of ids of 3 tables in 40 rows\n"
+    held = json.loads((folder / "ids.json").read_text())
+    assert held["batch_rows"] == 40
+    assert sum(count for _, _, count in held["tables"][0]["ranges"]) == 40
+    assert main(["plan", "net.ir", *JOB, "--set", "split_method=cost", "--cost"]) == 0
+    assert "of the mean" in capfd.readouterr().out.splitlines()[0]
+    assert main(["plan", "net.ir", *JOB, "--cost", "--json"]) == 0
+    costs = json.loads(capfd.readouterr().out)
+    assert costs["busiest"]["of_mean"] == max(server["of_mean"] for server in costs["servers"])
+    by_cost = [*JOB, "--set", "split_method=cost"]
+    assert main(["plan", "net.ir", *by_cost, "-o", "net.plan"]) == 0
+    assert main(["compile", "net.ir", *by_cost, "--plan", "net.plan", "-o", "out"]) == 0
+    capfd.readouterr()
+    assert main(["explain", "out", "--var", "embedding_2.w_0"]) == 0
+    assert "split_method cost" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--histogram", "net.ir", "-o", "ids.json"], "which --feed names"),
+        (["--histogram", "net.ir", "kept", "w", "--feed", "f.npz", "-o", "i.json"], "checkpoint is about a checkpoint"),
+        (["kept", "w", "--feed", "f.npz", "-o", "rows"], "--feed names data"),
+        (["kept", "-o", "rows"], "required: TABLE"),
+        (["kept", "w", "-o", "rows.npz"], "is the name of a file"),
+    ],
+)
+def test_wrong_usage_of_rows(words: list[str], said: str, folder: Path, capfd: pytest.CaptureFixture[str]):
+    assert main(["rows", *words]) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_ids_that_an_op_makes_are_not_counted(folder: Path, capfd: pytest.CaptureFixture[str]):
+    model = L.Draft(seed=1)
+    word = L.data(model, "word", [-1, 1], "int64")
+    row = L.embedding(L.cast(L.cast(word, "float32"), "int64"), [40, 8], is_sparse=True)
+    minimize(L.mean(row), Adagrad(0.1))
+    (folder / "made.ir").write_text(ps.dumps(model.module()))
+    np.savez(folder / "w.npz", word=np.zeros((2, 3, 1), "int64"))
+    assert main(["rows", "--histogram", "made.ir", "--feed", "w.npz", "-o", "ids.json"]) == 1
+    told = capfd.readouterr().err
+    assert "warning[id-counts]: lookup_table: the ids of %embedding_0.w_0 are not fed but made" in told
+    assert "looks up no rows at ids that it is fed" in told
+    assert not (folder / "ids.json").exists()
