@@ -29,7 +29,8 @@ class Recommender(nn.Module):
         super().__init__()
         self.tables = nn.ModuleList([nn.Embedding(rows, width, sparse=True) for _ in range(SLOTS)])
         self.weights = nn.ModuleList([nn.Embedding(rows, 1, sparse=True) for _ in range(SLOTS if weights else 0)])
-        self.wide = nn.Linear(NUMBERS, 1)
+        if weights:
+            self.wide = nn.Linear(NUMBERS, 1)
 
     def rows(self, ids: Sequence[Any]) -> list[Any]:
         """The rows of a batch, [batch, width] each."""
