@@ -45,7 +45,7 @@ class Group(NamedTuple):
 OPTIMIZER_CODE = "torch-optimizer"
 """The code of findings about what is not translated of an optimizer."""
 
-_REFUSED = ("differentiable",)
+REFUSED = ("differentiable",)
 """Options that are refused if they are set."""
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -109,7 +109,7 @@ def _wrong_members(
 
 
 def _wrong_options(group: Mapping[str, Any]) -> Iterator[str]:
-    for name in _REFUSED:
+    for name in REFUSED:
         if group.get(name):
             yield f"{name}={group[name]} is not translated"
 
@@ -123,13 +123,13 @@ _Translation: TypeAlias = "Callable[[Mapping[str, Any], dict[str, Any]], Optimiz
 
 def _translated(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
     """The optimizer of a group, or why there is none."""
-    if kind not in _TRANSLATED:
-        return f"it is not translated; there are {', '.join(_TRANSLATED)}"
+    if kind not in TRANSLATED:
+        return f"it is not translated; there are {', '.join(TRANSLATED)}"
     decay = _decay(group)
     common: dict[str, Any] = {"learning_rate": _number(-group["lr"] if group.get("maximize") else group["lr"])}
     if decay:
         common["regularizer"] = L2(decay)
-    return _TRANSLATED[kind](group, common)
+    return TRANSLATED[kind](group, common)
 
 
 def single(optimizer: Optimizer) -> Optimizer:
@@ -219,7 +219,7 @@ def _adadelta(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | s
     return Adadelta(epsilon=_number(group["eps"]), rho=_number(group["rho"]), later=True, **common)
 
 
-_TRANSLATED: Mapping[str, _Translation] = {
+TRANSLATED: Mapping[str, _Translation] = {
     "SGD": _sgd,
     "Adam": _adam_or_adamw,
     "AdamW": _adamw,
