@@ -51,8 +51,9 @@ loops: setup  ## compile the loops of the arithmetic anew, after their source ha
 	$(BIN)/python -m pip install --quiet 'setuptools>=65'
 	$(BIN)/python build_loops.py
 
-generated: setup  ## write the file anew that is made from others: the reference of Python
+generated: setup  ## write the files anew that are made from others: the references of Python and of PyTorch models
 	$(BIN)/python docs/interface.py
+	$(BIN)/python docs/torch_page.py
 
 check: lint types test  ## lint, types and all tests
 

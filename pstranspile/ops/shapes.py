@@ -218,13 +218,13 @@ def gradient_types(op: Op, types: Types) -> Types:
     return result
 
 
-_NUMBERS = ("LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor")
+_NUMBERS = ("LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor", "GradShare", "Updates")
 
 
 def update_types(op: Op, types: Types) -> Types:
     """The shared rule of optimizers: every slot that follows the parameter has its type.
 
-    Learning rates and powers of beta have one element.
+    Learning rates, powers of beta and other numbers of an update have one element.
     """
     param = one(types, "Param")
     schema = schema_of(op.type)

@@ -180,15 +180,22 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Momentum(Optimizer):
-    """Velocity = momentum * velocity + grad; with `use_nesterov` the step looks ahead."""
+    """Velocity = momentum * velocity + grad; with `use_nesterov` the step looks ahead.
+
+    `dampening`: as in PyTorch, from the second update on the velocity gets 1 - dampening of the gradient.
+    """
 
     momentum: float = 0.9
     use_nesterov: bool = False
+    dampening: float = 0.0
 
     def update(self, param: str) -> Update:
-        """One `momentum` op and a velocity."""
-        attrs = {"mu": self.momentum, "use_nesterov": self.use_nesterov}
-        return Update("momentum", (_VELOCITY,), attrs)
+        """One `momentum` op and a velocity; with dampening, a number that says what share the gradient has."""
+        attrs: dict[str, object] = {"mu": self.momentum, "use_nesterov": self.use_nesterov}
+        if not self.dampening:
+            return Update("momentum", (_VELOCITY,), attrs)
+        share = State("grad_share", "GradShare", "GradShareOut", 1.0, scalar=True)
+        return Update("momentum", (_VELOCITY, share), {**attrs, "dampening": self.dampening})
 
 
 @dataclass(frozen=True)
@@ -210,15 +217,23 @@ class LarsMomentum(Optimizer):
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """Steps divided by the root of the sum of squared gradients."""
+    """Steps divided by the root of the sum of squared gradients.
+
+    `rate_decay`: as in PyTorch, the learning rate is divided by 1 + rate_decay times the number of updates before.
+    """
 
     epsilon: float = 1e-06
     initial_accumulator_value: float = 0.0
+    rate_decay: float = 0.0
 
     def update(self, param: str) -> Update:
-        """One `adagrad` op and a moment."""
+        """One `adagrad` op and a moment; with a decay of the rate, the number of updates."""
         moment = State("moment", "Moment", "MomentOut", self.initial_accumulator_value)
-        return Update("adagrad", (moment,), {"epsilon": self.epsilon})
+        attrs: dict[str, object] = {"epsilon": self.epsilon}
+        if not self.rate_decay:
+            return Update("adagrad", (moment,), attrs)
+        updates = State("updates", "Updates", "UpdatesOut", scalar=True)
+        return Update("adagrad", (moment, updates), {**attrs, "rate_decay": self.rate_decay})
 
 
 @dataclass(frozen=True)
@@ -241,6 +256,7 @@ class Adam(Optimizer):
     `later`: as in Paddle 2.x, epsilon is added to the corrected root, which makes it smaller in early steps.
     `decoupled_decay`: the parameter is multiplied by 1 - rate * decoupled_decay first (AdamW, arXiv 1711.05101).
     `powers_after`: as in PyTorch, sparse rows are updated with the powers of beta that dense gradients are.
+    `amsgrad`: steps are divided by the root of the largest second moment so far (arXiv 1904.09237).
     """
 
     beta1: float | Value = 0.9
@@ -250,9 +266,10 @@ class Adam(Optimizer):
     later: bool = False
     decoupled_decay: float = 0.0
     powers_after: bool = False
+    amsgrad: bool = False
 
     def update(self, param: str) -> Update:
-        """One `adam` op, two moments and two powers of beta."""
+        """One `adam` op, two moments and two powers of beta; with amsgrad, the largest second moments."""
         attrs: dict[str, object] = {
             "epsilon": self.epsilon,
             "lazy_mode": self.lazy_mode,
@@ -260,14 +277,17 @@ class Adam(Optimizer):
             **({"scaled_epsilon": True} if self.later else {}),
             **({"powers_after": True} if self.powers_after else {}),
             **({"decoupled_decay": self.decoupled_decay} if self.decoupled_decay else {}),
+            **({"amsgrad": True} if self.amsgrad else {}),
         }
+        largest = (State("moment2_max", "Moment2Max", "Moment2MaxOut"),) if self.amsgrad else ()
         inputs: dict[str, Value] = {}
         for key, slot, beta in (("beta1", "Beta1Tensor", self.beta1), ("beta2", "Beta2Tensor", self.beta2)):
             if isinstance(beta, Value):
                 inputs[slot] = beta
             else:
                 attrs[key] = beta
-        return Update("adam", _adam_states(self.beta1, self.beta2, powers_written=True), attrs, inputs)
+        states = _adam_states(self.beta1, self.beta2, powers_written=True)
+        return Update("adam", (*states, *largest), attrs, inputs)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import logging
 import re
 import warnings
@@ -86,14 +87,15 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
     problems: list[Exception] = []
-    # what holds for a size of at least that of the example, such as a `topk`, torch may not see for every size
-    for rows in (dim.DYNAMIC, dim("rows", min=least)):
+    # what holds for a size of at least that of the example, such as a `topk`, torch may not see for every size; what it
+    # can't read in the code of a model, such as numbers in arrays of numpy, it may find as that runs
+    for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with warnings.catch_warnings(), _quiet(), _marked(torch, model):
             warnings.simplefilter("ignore")
             try:
-                exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=True)
-                guards = [Guard(text) for text in getattr(exported, "_guards_code", ())]
+                exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
+                guards = [Guard(_BATCH.sub("L['flat_args']", text)) for text in getattr(exported, "_guards_code", ())]
                 return _captured(_decomposed(exported, known), names, guards)
             except DiagnosticError:
                 raise
@@ -101,6 +103,9 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
                 problems.append(problem)
     raise DiagnosticError([_refusal(problems[0])])
 
+
+_BATCH = re.compile(r"L\['batch'\]")
+"""The tensors of a batch in guards on code that was run, as torch writes them; elsewhere they are `flat_args`."""
 
 _OF_ELEMENTS = ("cross_entropy_loss", "nll_loss_nd", "nll_loss")
 """Losses whose dims torch 2.13 loses as it makes a graph without side effects, if they are not reduced."""
@@ -279,6 +284,9 @@ def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> C
     constants = {
         name: exported.constants[spec.target] for name, spec in kept.items() if spec.kind.name == "CONSTANT_TENSOR"
     }
+    lost = [name for name, tensor in constants.items() if hasattr(tensor, "fake_mode")]
+    if lost:
+        raise ValueError(f"the numbers of {lost[0]}, a tensor made of an array of numpy, are lost in export")
     changed = {
         spec.arg.name: _of_model(spec.target) for spec in signature.output_specs if spec.kind.name == "BUFFER_MUTATION"
     }

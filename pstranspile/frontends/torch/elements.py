@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.onnx.read_tensors import common, expand, fill, of_one_shape, reshape, sizes_of
+from pstranspile.frontends.onnx.read_tensors import (
+    common,
+    expand,
+    fill,
+    of_one_shape,
+    reshape,
+    sizes_of,
+    with_x_shape,
+)
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
@@ -90,6 +98,127 @@ def _of_two(node: Any, tracing: Tracing, out: str) -> None:
     up, down = tracing.made("exp", out, X=x), tracing.made("exp", out, X=tracing.scaled(x, -1.0))
     both = tracing.made("elementwise_sub" if kind == "sinh" else "elementwise_add", out, X=up, Y=down)
     tracing.scale(both, out, 0.5)
+
+
+@aten("asinh", "acosh", "atanh")
+def _of_areas(node: Any, tracing: Tracing, out: str) -> None:
+    """asinh is log(|x| + sqrt(x x + 1)) with the sign of x, and acosh has x x - 1; atanh is half of
+    log((1 + x) / (1 - x)).
+    """
+    kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
+    if kind == "atanh":
+        parts = {"X": tracing.scaled(x, 1.0, 1.0), "Y": tracing.scaled(x, -1.0, 1.0)}
+        ratio = tracing.made("elementwise_div", out, X=parts["X"], Y=parts["Y"])
+        tracing.scale(tracing.made("log", out, X=ratio), out, 0.5)
+        return
+    size = tracing.made("abs", out, X=x) if kind == "asinh" else x
+    beside = tracing.scaled(tracing.made("square", out, X=x), 1.0, 1.0 if kind == "asinh" else -1.0)
+    total = tracing.made("elementwise_add", out, X=size, Y=tracing.made("sqrt", out, X=beside))
+    if kind == "acosh":
+        tracing.op("log", {"X": total}, {"Out": out})
+    else:
+        area = tracing.made("log", out, X=total)
+        below = compared("less_than", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
+        tracing.op("where", {"Condition": below, "X": tracing.scaled(area, -1.0), "Y": area}, {"Out": out})
+
+
+@aten("exp2")
+def _exp2(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.op("exp", {"X": tracing.scaled(tracing.value(node.args[0]), math.log(2))}, {"Out": out})
+
+
+@aten("erfc")
+def _erfc(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.scale(tracing.made("erf", out, X=tracing.value(node.args[0])), out, -1.0, 1.0)
+
+
+@aten("trunc")
+def _trunc(node: Any, tracing: Tracing, out: str) -> None:
+    tracing.alias(out, truncated(tracing.value(node.args[0]), tracing))
+
+
+def truncated(x: str, tracing: Tracing) -> str:
+    """Numbers without what stands behind their point, which pass no gradient on."""
+    whole = tracing.made("floor", x, X=tracing.made("abs", x, X=x))
+    made = tracing.made("elementwise_mul", x, X=whole, Y=tracing.made("sign", x, X=x))
+    tracing.draft.stop_gradient.update((whole, made))
+    return made
+
+
+@aten("hypot")
+def _hypot(node: Any, tracing: Tracing, out: str) -> None:
+    first, second = (tracing.made("square", out, X=tracing.value(arg)) for arg in node.args)
+    tracing.op("sqrt", {"X": tracing.made("elementwise_add", out, X=first, Y=second)}, {"Out": out})
+
+
+@aten("copysign")
+def _copysign(node: Any, tracing: Tracing, out: str) -> None:
+    kind = dtype_of(node.meta["val"].dtype)
+    x, y = (_operand(arg, kind, tracing, out) for arg in node.args)
+    size = tracing.made("abs", out, X=x)
+    below = compared("less_than", y, tracing.constant_of(0.0, kind, out), tracing)
+    condition, first, second = of_one_shape([below, tracing.scaled(size, -1.0), size], tracing)
+    tracing.op("where", {"Condition": condition, "X": first, "Y": second}, {"Out": out})
+
+
+@aten("fmod")
+def _fmod(node: Any, tracing: Tracing, out: str) -> None:
+    result = dtype_of(node.meta["val"].dtype)
+    if result not in FLOATS:
+        raise Refused("it is the rest of a division of whole numbers that is cut off")
+    x, y = (_operand(arg, result, tracing, out) for arg in node.args)
+    rest(x, y, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing), out, tracing)
+
+
+def rest(x: str, y: str, times: str, out: str, tracing: Tracing) -> None:
+    """`out` is what is left of `x` once `y` is taken from it so many times, a number that passes no gradient on."""
+    tracing.op("elementwise_sub", {"X": x, "Y": tracing.made("elementwise_mul", out, X=times, Y=y)}, {"Out": out})
+
+
+@aten("bucketize", "searchsorted")
+def _bucketize(node: Any, tracing: Tracing, out: str) -> None:
+    """The number of bounds before each value, or up to it: of bounds for all values, or of a row of bounds for each."""
+    first, second = node.args[:2]
+    values, bounds = (first, second) if node.target.__name__.startswith("bucketize") else (second, first)
+    right = bool(argument(node, 3, "right", False)) or node.kwargs.get("side") == "right"
+    if not hasattr(values, "name") or argument(node, 5, "sorter") is not None:
+        raise Refused("it looks for a number, or in an order that is given beside the bounds")
+    x, y = tracing.value(values), tracing.value(bounds)
+    kind = _common_type(values, bounds, tracing)
+    rank, rows = len(tracing.dims(x)), len(tracing.dims(y)) > 1
+    wide, many = tracing.as_type(x, kind), tracing.as_type(y, kind)
+    with_x_shape("unsqueeze2", wide, one := tracing.temp(out), tracing, axes=[rank])
+    if rows:
+        with_x_shape("unsqueeze2", many, every := tracing.temp(out), tracing, axes=[rank - 1])
+        many = every
+    before, bound = of_one_shape([many, one], tracing)
+    passed = compared("less_equal" if right else "less_than", before, bound, tracing)
+    counts = tracing.as_type(passed, DType.INT64)
+    reduced("reduce_sum", counts, out, [rank], False, tracing)
+    tracing.draft.stop_gradient.update((one, before, bound, counts, out))
+
+
+@aten("_cdist_forward", "cdist")
+def _cdist(node: Any, tracing: Tracing, out: str) -> None:
+    """The distances of all rows of two values, whose gradient is 0 where they are 0."""
+    x, y, order = tracing.value(node.args[0]), tracing.value(node.args[1]), float(argument(node, 2, "p", 2.0))
+    if order not in (1.0, 2.0):
+        raise Refused(f"it is a distance of the order {order}")
+    rank = len(tracing.dims(x))
+    with_x_shape("unsqueeze2", x, rows := tracing.temp(x), tracing, axes=[rank - 1])
+    with_x_shape("unsqueeze2", y, columns := tracing.temp(y), tracing, axes=[rank - 2])
+    first, second = of_one_shape([rows, columns], tracing)
+    way = tracing.made("elementwise_sub", out, X=first, Y=second)
+    if order == 1:
+        reduced("reduce_sum", tracing.made("abs", out, X=way), out, [rank], False, tracing)
+        return
+    reduced("reduce_sum", tracing.made("square", out, X=way), total := tracing.temp(out), [rank], False, tracing)
+    kind = tracing.dtype(total)
+    none = compared("equal", total, tracing.constant_of(0.0, kind, out), tracing)
+    condition, one, held = of_one_shape([none, tracing.constant_of(1.0, kind, out), total], tracing)
+    root = tracing.made("sqrt", out, X=tracing.made("where", out, Condition=condition, X=one, Y=held))
+    zero = of_one_shape([tracing.constant_of(0.0, kind, out), root], tracing)[0]
+    tracing.op("where", {"Condition": condition, "X": zero, "Y": root}, {"Out": out})
 
 
 @aten("expm1")
@@ -233,8 +362,8 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
     alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
     result = dtype_of(node.meta["val"].dtype)
     rounding = node.kwargs.get("rounding_mode")
-    if rounding is not None and rounding != "floor":
-        raise Refused(f"it rounds a quotient by {rounding}")
+    if rounding == "trunc" and result not in FLOATS:
+        raise Refused("it cuts off a quotient of whole numbers")
     if rounding is None and _by_number(kind, left, right, alpha, result, tracing, out):
         return
     x, y = (_operand(arg, result, tracing, out) for arg in (left, right))
@@ -245,6 +374,14 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
     if kind == "div" and rounding == "floor":
         made = tracing.made("elementwise_div", out, X=x, Y=y)
         tracing.op("floor", {"X": made}, {"Out": out})
+        return
+    if kind == "div" and rounding == "trunc":
+        tracing.alias(out, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing))
+        return
+    if kind == "remainder" and result in FLOATS:
+        times = tracing.made("floor", out, X=tracing.made("elementwise_div", out, X=x, Y=y))
+        tracing.draft.stop_gradient.add(times)
+        rest(x, y, times, out, tracing)
         return
     tracing.op(_BINARY[kind], {"X": x, "Y": y}, {"Out": out})
 
@@ -408,8 +545,10 @@ _LOGICAL = {
 def _logical(node: Any, tracing: Tracing, out: str) -> None:
     kind, result = node.target.__name__.split(".")[0], dtype_of(node.meta["val"].dtype)
     bits = not kind.startswith("logical") and result is not DType.BOOL
-    x, y = (_operand(arg, result if bits else DType.BOOL, tracing, out) for arg in node.args)
-    compare(f"{'bitwise' if bits else 'logical'}_{_LOGICAL[kind]}", x, y, out, tracing)
+    values = [_operand(arg, result if bits else DType.BOOL, tracing, out) for arg in node.args]
+    x, y = of_one_shape(values, tracing)  # ops of flags want both to have the same dims
+    tracing.op(f"{'bitwise' if bits else 'logical'}_{_LOGICAL[kind]}", {"X": x, "Y": y}, {"Out": out})
+    tracing.draft.stop_gradient.add(out)
 
 
 @aten("isnan", "isinf", "isfinite")

@@ -38,12 +38,14 @@ class Group(NamedTuple):
     """The name of torch's class."""
     states: Mapping[str, Mapping[str, Any]]
     """What torch's optimizer keeps of each parameter by now, by torch's names."""
+    maximize: bool = False
+    """Whether it makes the loss larger: rates and decays are negative, which is the same step to the last bit."""
 
 
 OPTIMIZER_CODE = "torch-optimizer"
 """The code of findings about what is not translated of an optimizer."""
 
-_REFUSED = ("maximize", "amsgrad", "differentiable")
+REFUSED = ("differentiable",)
 """Options that are refused if they are set."""
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -80,7 +82,9 @@ def groups_of(
             elif held:
                 states = {names[id(p)]: optimizer.state[p] for p in group["params"] if optimizer.state.get(p)}
                 each = rates.get((which, number)) or (float(group["lr"]),)
-                result.append(Group(tuple(held), made, each, kind, states))
+                if group.get("maximize"):
+                    each = tuple([-rate for rate in each])
+                result.append(Group(tuple(held), made, each, kind, states, bool(group.get("maximize"))))
     if findings:
         raise DiagnosticError(findings)
     return result
@@ -105,7 +109,7 @@ def _wrong_members(
 
 
 def _wrong_options(group: Mapping[str, Any]) -> Iterator[str]:
-    for name in _REFUSED:
+    for name in REFUSED:
         if group.get(name):
             yield f"{name}={group[name]} is not translated"
 
@@ -119,13 +123,13 @@ _Translation: TypeAlias = "Callable[[Mapping[str, Any], dict[str, Any]], Optimiz
 
 def _translated(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
     """The optimizer of a group, or why there is none."""
-    if kind not in _TRANSLATED:
-        return f"it is not translated; there are {', '.join(_TRANSLATED)}"
-    decay = _number(group.get("weight_decay", 0.0))
-    common: dict[str, Any] = {"learning_rate": _number(group["lr"])}
+    if kind not in TRANSLATED:
+        return f"it is not translated; there are {', '.join(TRANSLATED)}"
+    decay = _decay(group)
+    common: dict[str, Any] = {"learning_rate": _number(-group["lr"] if group.get("maximize") else group["lr"])}
     if decay:
         common["regularizer"] = L2(decay)
-    return _TRANSLATED[kind](group, common)
+    return TRANSLATED[kind](group, common)
 
 
 def single(optimizer: Optimizer) -> Optimizer:
@@ -142,17 +146,25 @@ def _number(given: Any) -> Double:
     return Double(float(given))
 
 
+def _decay(group: Mapping[str, Any]) -> Double:
+    """The weight decay of a group; negative beside a rate that is, so that what is subtracted stays what it is."""
+    decay = group.get("weight_decay", 0.0)
+    return _number(-decay if group.get("maximize") else decay)
+
+
 def _sgd(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
-    if group["dampening"]:
-        return f"dampening={group['dampening']} is not translated"
     if not group["momentum"]:
         return SGD(**common)
-    return Momentum(momentum=_number(group["momentum"]), use_nesterov=bool(group["nesterov"]), **common)
+    dampening = _number(group["dampening"])
+    return Momentum(
+        momentum=_number(group["momentum"]), use_nesterov=bool(group["nesterov"]), dampening=dampening, **common
+    )
 
 
 def _adam(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
     beta1, beta2 = map(_number, group["betas"])
-    return Adam(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), later=True, **common)
+    largest = bool(group["amsgrad"])
+    return Adam(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), later=True, amsgrad=largest, **common)
 
 
 def _adam_or_adamw(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
@@ -162,8 +174,15 @@ def _adam_or_adamw(group: Mapping[str, Any], common: dict[str, Any]) -> Optimize
 def _adamw(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
     beta1, beta2 = map(_number, group["betas"])
     common.pop("regularizer", None)
-    decay = _number(group["weight_decay"])
-    return Adam(beta1=beta1, beta2=beta2, epsilon=_number(group["eps"]), later=True, decoupled_decay=decay, **common)
+    return Adam(
+        beta1=beta1,
+        beta2=beta2,
+        epsilon=_number(group["eps"]),
+        later=True,
+        decoupled_decay=_decay(group),
+        amsgrad=bool(group["amsgrad"]),
+        **common,
+    )
 
 
 def _sparse_adam(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
@@ -172,10 +191,12 @@ def _sparse_adam(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer 
 
 
 def _adagrad(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
-    if group["lr_decay"]:
-        return f"lr_decay={group['lr_decay']} is not translated; a scheduler is"
-    start = _number(group["initial_accumulator_value"])
-    return Adagrad(epsilon=_number(group["eps"]), initial_accumulator_value=start, **common)
+    return Adagrad(
+        epsilon=_number(group["eps"]),
+        initial_accumulator_value=_number(group["initial_accumulator_value"]),
+        rate_decay=_number(group["lr_decay"]),
+        **common,
+    )
 
 
 def _rmsprop(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | str:
@@ -198,7 +219,7 @@ def _adadelta(group: Mapping[str, Any], common: dict[str, Any]) -> Optimizer | s
     return Adadelta(epsilon=_number(group["eps"]), rho=_number(group["rho"]), later=True, **common)
 
 
-_TRANSLATED: Mapping[str, _Translation] = {
+TRANSLATED: Mapping[str, _Translation] = {
     "SGD": _sgd,
     "Adam": _adam_or_adamw,
     "AdamW": _adamw,
@@ -216,15 +237,18 @@ _TRANSLATED: Mapping[str, _Translation] = {
 
 _STATES: Mapping[str, Mapping[str, str]] = {
     "SGD": {"velocity": "momentum_buffer"},
-    "Adam": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
-    "AdamW": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
+    "Adam": {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moment2_max": "max_exp_avg_sq"},
+    "AdamW": {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moment2_max": "max_exp_avg_sq"},
     "SparseAdam": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
-    "Adagrad": {"moment": "sum"},
+    "Adagrad": {"moment": "sum", "updates": "step"},
     "RMSprop": {"momentum": "momentum_buffer", "mean_square": "square_avg", "mean_grad": "grad_avg"},
     "Adamax": {"moment": "exp_avg", "inf_norm": "exp_inf"},
     "Adadelta": {"_avg_squared_grad": "square_avg", "_avg_squared_update": "acc_delta"},
 }
 """Torch's name of each state of a parameter, by the program's; powers of beta are made of the number of steps."""
+
+_OF_GRADIENTS = ("momentum_buffer", "exp_avg", "grad_avg")
+"""Torch's states that are sums of gradients, and have their sign."""
 
 _POWERS = ("beta1_pow_acc", "beta2_pow_acc")
 """States that hold a power of beta: after n steps that of n + 1."""
@@ -241,9 +265,14 @@ def states_of(group: Group, param: str, variables: Mapping[str, str]) -> dict[st
             beta: Any = group.optimizer.beta1 if role == _POWERS[0] else group.optimizer.beta2
             result[name] = np.array([float(beta) ** (float(held["step"]) + 1)])
             continue
-        value = held.get(_STATES[group.kind].get(role, ""))
-        if value is not None:
-            result[name] = value.detach().cpu().numpy().copy()
+        if role == "grad_share" and isinstance(group.optimizer, Momentum):
+            if held.get("momentum_buffer") is not None:
+                result[name] = np.array([1 - float(group.optimizer.dampening)])
+            continue
+        own = _STATES[group.kind].get(role, "")
+        if held.get(own) is not None:
+            array = held[own].detach().cpu().numpy()
+            result[name] = -array if group.maximize and own in _OF_GRADIENTS else array.copy()
     return result
 
 

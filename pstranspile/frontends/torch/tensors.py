@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     FAR,
@@ -99,7 +101,7 @@ def _broadcast(node: Any, tracing: Tracing, out: str) -> None:
 @aten("repeat", "tile")
 def _repeat(node: Any, tracing: Tracing, out: str) -> None:
     x, times = tracing.value(node.args[0]), tracing.numbers_of(node.args[1])
-    missing = len(times) - len(tracing.dims(x))
+    missing = len(times) - max(len(tracing.dims(x)), 1)  # a value without dims is held along one
     if missing > 0:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[*range(missing)])
         x = wide
@@ -408,7 +410,7 @@ def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
         transpose(x, rows := tracing.temp(x), [axis, *(at for at in range(len(sizes)) if at != axis)], tracing)
     plain = len(chosen) == 1 and not axis
     picked = out if plain else tracing.temp(out)
-    tracing.op("gather", {"X": rows, "Index": flat}, {"Out": picked})
+    tracing.op("gather", {"X": rows, "Index": flat}, {"Out": picked}, overwrite=False)
     if plain:
         return
     rest = [size for at, size in enumerate(sizes) if at != axis]
@@ -573,6 +575,60 @@ def _in_order(node: Any, tracing: Tracing, out: str) -> None:
         tracing.parts[node.name] = [*results]
 
 
+@aten("median.dim", "kthvalue")
+def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
+    """The k-th smallest elements along an axis, and their places; the lower of two in the middle."""
+    middle, x = node.target.__name__.startswith("median"), tracing.value(node.args[0])
+    axis = argument(node, 1 if middle else 2, "dim", -1) % max(len(tracing.dims(x)), 1)
+    size, keep = tracing.size(x, axis), bool(argument(node, 2 if middle else 3, "keepdim", False))
+    if is_code(size):
+        raise Refused("it orders as many elements as the batch has")
+    at = (size - 1) // 2 if middle else int(node.args[1]) - 1
+    last = len(tracing.dims(x)) - 1
+    given = tracing.scaled(swapped(x, axis, last, tracing), -1.0)
+    values, places = tracing.temp(out), tracing.temp(out)
+    tracing.op("top_k", {"X": given}, {"Out": values, "Indices": places}, k=at + 1)
+    cut(places, one := tracing.temp(out), last, at, at + 1, 1, tracing)
+    tracing.draft.stop_gradient.update((values, places, one))
+    place = swapped(one, axis, last, tracing)
+    gathered(x, place, found := tracing.temp(out), axis, tracing)
+    made = [tracing.resolved(found), place]
+    if not keep:
+        for which, value in enumerate(made):
+            reduced("reduce_sum", value, narrow := tracing.temp(out), [axis], False, tracing)
+            made[which] = narrow
+    tracing.draft.stop_gradient.add(made[1])
+    tracing.parts[node.name] = [*made]
+
+
+@aten("masked_select")
+def _masked_select(node: Any, tracing: Tracing, out: str) -> None:
+    x, mask = of_one_shape([tracing.value(arg) for arg in node.args[:2]], tracing)
+    places = tracing.made("where_index", out, Condition=mask)
+    tracing.draft.stop_gradient.add(places)
+    tracing.op("gather_nd", {"X": x, "Index": places}, {"Out": out})
+
+
+@aten("unfold")
+def _unfold(node: Any, tracing: Tracing, out: str) -> None:
+    """Windows of an axis, whose elements come last."""
+    x, width, step = tracing.value(node.args[0]), int(node.args[2]), int(node.args[3])
+    rank = len(tracing.dims(x))
+    axis = node.args[1] % rank
+    size = tracing.size(x, axis)
+    if is_code(size):
+        raise Refused("it takes windows of as many elements as the batch has")
+    tracing.known[places := tracing.temp(out)] = np.array(
+        [[*range(start, start + width)] for start in range(0, size - width + 1, step)], "int64"
+    )
+    taken(x, places, windows := tracing.temp(out), axis, tracing)
+    order = [at for at in range(rank + 1) if at != axis + 1]
+    if axis + 1 == rank:
+        tracing.alias(out, windows)
+    else:
+        transpose(windows, out, [*order, axis + 1], tracing)
+
+
 @aten("index_add")
 def _index_add(node: Any, tracing: Tracing, out: str) -> None:
     x, axis, index, source = node.args[:4]
@@ -599,9 +655,10 @@ def _index_put(node: Any, tracing: Tracing, out: str) -> None:
         return
     given = _indices(node.args[1], x, tracing)
     axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
-    if axes != [*range(len(axes))]:
-        raise Refused("it writes elements by indices of dims that are not the first ones")
     rows, width = _together([index for _, index in given], tracing)
+    if axes != [*range(len(axes))]:
+        _put_behind(x, given, value, out, tracing, adds=adds)
+        return
     if len(axes) == 1 and tracing.dims(rows)[-1:] != (1,):
         with_x_shape("unsqueeze2", rows, wide := tracing.temp(rows), tracing, axes=[width])
         rows = wide
@@ -610,6 +667,31 @@ def _index_put(node: Any, tracing: Tracing, out: str) -> None:
         expand(value, every := tracing.temp(value), wanted, tracing)
         value = tracing.resolved(every)
     put(x, rows, value, out, tracing, adds=adds)
+
+
+def _put_behind(
+    x: str, given: Sequence[tuple[int, str]], value: str, out: str, tracing: Tracing, *, adds: bool
+) -> None:
+    """Writes elements by indices of dims that are not the first ones, with these dims turned to the front and back."""
+    axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
+    others = [axis for axis in range(rank) if axis not in axes]
+    rows, width = _together([index for _, index in given], tracing)
+    chosen = sizes_of(rows, tracing)[:width]
+    before = axes[0] if axes == [*range(axes[0], axes[0] + len(axes))] else 0
+    kept = [tracing.size(x, axis) for axis in others]
+    wanted = [*kept[:before], *chosen, *kept[before:]]
+    if sizes_of(value, tracing) != wanted:
+        expand(value, every := tracing.temp(value), wanted, tracing)
+        value = tracing.resolved(every)
+    if before:
+        count = len(wanted)
+        order = [*range(before, before + width), *range(before), *range(before + width, count)]
+        transpose(value, turned := tracing.temp(value), order, tracing)
+        value = turned
+    order = [*axes, *others]
+    transpose(x, front := tracing.temp(x), order, tracing)
+    put(front, rows, value, made := tracing.temp(out), tracing, adds=adds)
+    transpose(made, out, [order.index(axis) for axis in range(rank)], tracing)
 
 
 def _is_one(value: str, tracing: Tracing) -> bool:
@@ -646,11 +728,12 @@ def put(x: str, places: str, updates: str, out: str, tracing: Tracing, *, adds: 
     tracing.op("where", {"Condition": above, "X": mean, "Y": x}, {"Out": out})
 
 
-@aten("scatter_add", "scatter")
+@aten("scatter_add", "scatter", "scatter_reduce")
 def _scatter(node: Any, tracing: Tracing, out: str) -> None:
     kind = node.target.__name__
     x, axis, index, source = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2]), node.args[3]
-    if "reduce" in kind or node.kwargs.get("reduce"):
+    how = argument(node, 4, "reduce") if "reduce" in kind else None
+    if how not in (None, "sum", "add") or not node.kwargs.get("include_self", True):
         raise Refused("it combines what it writes otherwise than by a sum")
     axis %= max(len(tracing.dims(x)), 1)
     wanted = sizes_of(index, tracing)
@@ -663,7 +746,14 @@ def _scatter(node: Any, tracing: Tracing, out: str) -> None:
     else:
         expand(tracing.constant_of(source, tracing.dtype(x), out), made := tracing.temp(out), wanted, tracing)
         updates = tracing.resolved(made)
-    put(x, _places(index, axis, wanted, tracing), updates, out, tracing, adds=kind.startswith("scatter_add"))
+    put(
+        x,
+        _places(index, axis, wanted, tracing),
+        updates,
+        out,
+        tracing,
+        adds=kind.startswith("scatter_add") or bool(how),
+    )
 
 
 def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> str:

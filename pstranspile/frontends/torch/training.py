@@ -16,7 +16,7 @@ from pstranspile.frontends.autodiff.schedules import COUNTER
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
+from pstranspile.frontends.torch import drawn, elements, images, losses, networks, recurrent, tables, tensors
 from pstranspile.frontends.torch.capture import Captured, Guard, Loss, captured, tensors_of, torch_library, user_line
 from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, single, states_of
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
@@ -30,7 +30,7 @@ from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, array_of
 
-_FAMILIES = (elements, images, losses, networks, recurrent, tables, tensors)
+_FAMILIES = (drawn, elements, images, losses, networks, recurrent, tables, tensors)
 """The modules that read operators."""
 
 

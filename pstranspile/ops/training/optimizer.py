@@ -14,10 +14,11 @@ declare(
 )
 declare(
     "momentum",
-    "Param Grad LearningRate Velocity -> ParamOut VelocityOut",
-    {"mu": FLOAT, "use_nesterov": False},
+    "Param Grad LearningRate Velocity GradShare- -> ParamOut VelocityOut GradShareOut-",
+    {"mu": FLOAT, "use_nesterov": False, "dampening": later("float")},
     follows="Param Grad Velocity ParamOut VelocityOut",
-    doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form",
+    doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form; with "
+    "dampening, as in PyTorch, the velocity gets GradShare * Grad, and GradShareOut = 1 - dampening",
 )
 declare(
     "lars_momentum",
@@ -77,8 +78,8 @@ def _average_accumulates(_op: Op, types: Types) -> Types:
 
 declare(
     "adam",
-    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? -> "
-    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? Moment2Max- -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut Moment2MaxOut-",
     {
         "beta1": 0.9,
         "beta2": 0.999,
@@ -88,12 +89,14 @@ declare(
         "scaled_epsilon": later("bool"),
         "decoupled_decay": later("float"),
         "powers_after": later("bool"),
+        "amsgrad": later("bool"),
     },
-    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    follows="Param Grad Moment1 Moment2 Moment2Max ParamOut Moment1Out Moment2Out Moment2MaxOut",
     doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0; "
     "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow); with "
     "decoupled_decay (arXiv 1711.05101), Param is multiplied by 1 - LearningRate * decoupled_decay first; with "
-    "powers_after, sparse rows are updated with the powers as they come, as dense gradients are",
+    "powers_after, sparse rows are updated with the powers as they come, as dense gradients are; with amsgrad, "
+    "Moment2MaxOut = max(Moment2Max, Moment2Out) is the second moment of the step",
 )
 declare(
     "adamax",
@@ -116,10 +119,11 @@ declare(
 )
 declare(
     "adagrad",
-    "Param Grad LearningRate Moment -> ParamOut MomentOut",
-    {"epsilon": 1e-06},
+    "Param Grad LearningRate Moment Updates- -> ParamOut MomentOut UpdatesOut-",
+    {"epsilon": 1e-06, "rate_decay": later("float")},
     follows="Param Grad Moment ParamOut MomentOut",
-    doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon)",
+    doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon); with "
+    "rate_decay, as in PyTorch, the rate is divided by 1 + Updates * rate_decay, and UpdatesOut = Updates + 1",
 )
 declare(
     "decayed_adagrad",

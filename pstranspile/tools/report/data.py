@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -116,6 +117,7 @@ def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
     rules = list(RULES)
     whole = [_machine(writer, "source", _layout(sources, programs), sources)]
     whole[0]["lines"] = [_line(op) for _, op in sources.ops]
+    whole[0] |= _python_lines(op for _, op in sources.ops)
     layers = Texts()
     whole[0]["layer"] = [layers.number(layer) for layer in _layers(op for _, op in sources.ops)]
     for name, own in numbered.items():
@@ -165,6 +167,27 @@ def _labels(op: Op) -> Iterator[int]:
 def _line(op: Op) -> int:
     place = op.origin.location if op.origin else None
     return place.line if place else 0
+
+
+_PYTHON = ".py"
+"""How the names of files end whose lines are shown beside the ops that were traced from them."""
+
+
+def _python_lines(ops: Iterable[Op]) -> dict[str, Any]:
+    """The lines of Python that ops were traced from: each once, as file, number and text, and which one each op has.
+
+    Nothing for ops that come from no file of Python.
+    """
+    places: dict[tuple[str, int], int] = {}
+    at: list[int] = []
+    for op in ops:
+        place = op.origin.location if op.origin else None
+        found = place is not None and place.file.endswith(_PYTHON) and place.line > 0
+        at.append(places.setdefault((place.file, place.line), len(places)) if found and place is not None else -1)
+    if not places:
+        return {}
+    code = [[file, line, linecache.getline(file, line).strip()] for file, line in places]
+    return {"code": code, "code_of": at}
 
 
 def _source(origin: Origin | None, sources: _Numbered) -> int:

@@ -38,7 +38,10 @@
       R.el("span", { class: "code" }, model.text(machine, number)));
   }
 
+  // Where a source op stands: its line in the text of the program, or the line of Python that it was traced from.
   function file(model, number) {
+    const code = model.machines[0].code?.[model.machines[0].code_of[number]];
+    if (code) return [R.el("p", { class: "note" }, `${code[0]}:${code[1]}`), R.el("pre", { class: "code" }, code[2])];
     const line = model.machines[0].lines[number];
     return R.el("p", { class: "note" }, model.data.file ? `${model.data.file}${line ? `:${line}` : ""}` : "");
   }

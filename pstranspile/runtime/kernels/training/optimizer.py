@@ -245,21 +245,35 @@ def _sgd(op: Op) -> Run:
     return run
 
 
-@kernel("momentum", "ParamOut VelocityOut")
+@kernel("momentum", "ParamOut VelocityOut GradShareOut")
 def _momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
     own, replace = owned(op, "Velocity"), replaced(op)
+    later = 1 - real(op, "dampening") if "dampening" in op.attrs else 1.0
 
-    def run(Param: Array, Grad: Array | SelectedRows, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
+    def run(
+        Param: Array,
+        Grad: Array | SelectedRows,
+        LearningRate: Array,
+        Velocity: Array,
+        GradShare: Array | None = None,
+    ) -> tuple[Array | None, ...]:
         param, new = replace(Param, Grad)
         (velocity,) = own(Velocity)
         rate = first(LearningRate)
+        if GradShare is not None:
+            share = first(GradShare)
+            for g, p, v, n in pieces(Grad, param, velocity, new):
+                v *= mu
+                v += share * g
+                np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
+            return new, velocity, np.full_like(GradShare, later)
         if isinstance(Grad, SelectedRows) or not loops.momentum(param, Grad, velocity, new, mu, rate, nesterov):
             for g, p, v, n in pieces(Grad, param, velocity, new):
                 v *= mu
                 v += g
                 np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
-        return new, velocity
+        return new, velocity, None
 
     return run
 
@@ -454,12 +468,13 @@ def _in_place(op: Op, slot: str) -> bool:
     return op.inputs.get(slot) == op.outputs.get(f"{slot}Out")
 
 
-@kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
+@kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut Moment2MaxOut")
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy, as_rows, scaled = flag(op, "lazy_mode"), AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
     decay = real(op, "decoupled_decay") if "decoupled_decay" in op.attrs else 0.0
     own, replace = owned(op, "Moment1 Moment2"), replaced(op)
+    own_largest = owned(op, "Moment2Max")
     powers_first = _in_place(op, "Beta1Pow") and not flag(op, "powers_after")
 
     def run(
@@ -472,17 +487,19 @@ def _adam(op: Op) -> Run:
         Beta2Pow: Array,
         Beta1Tensor: Array | None = None,
         Beta2Tensor: Array | None = None,
-    ) -> tuple[Array, ...]:
+        Moment2Max: Array | None = None,
+    ) -> tuple[Array | None, ...]:
         beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, new = replace(Param, Grad)
         if decay:
             param = np.multiply(param, number_of(param)(1 - first(LearningRate) * decay), out=new)
         moment1, moment2 = own(Moment1, Moment2)
+        largest = own_largest(Moment2Max) if Moment2Max is not None else ()
         factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = isinstance(Grad, SelectedRows) and not as_rows
         if isinstance(Grad, SelectedRows) and sparse and not len(Grad.rows):
-            return param, moment1, moment2, Beta1Pow, Beta2Pow
+            return param, moment1, moment2, Beta1Pow, Beta2Pow, *(largest or (None,))
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
         power1, power2 = (
             (Beta1Pow * scales.kept1, Beta2Pow * scales.kept2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
@@ -497,6 +514,12 @@ def _adam(op: Op) -> Run:
             added = float(number(epsilon) * number(left2**0.5))
             factors, scales = factors._replace(epsilon=added), scales._replace(epsilon=np.array(added, Moment1.dtype))
 
+        def step_by_largest(g: Array | None, p: Array, m: Array, v: Array, most: Array, n: Array | None = None) -> None:
+            _adam_moments(scales, g, m, v)
+            np.maximum(most, v, out=most)
+            by = epsilon if sparse and g is None else added
+            np.subtract(p, rate * over_root(m, most, by), out=p if n is None else n)
+
         def step(g: Array | None, p: Array, m: Array, v: Array, n: Array | None = None) -> None:
             spare = _adam_moments(scales, g, m, v)
             if sparse:
@@ -509,18 +532,20 @@ def _adam(op: Op) -> Run:
             spare *= rate
             np.subtract(p, spare, out=p if n is None else n)
 
+        update = step_by_largest if largest else step
         if isinstance(Grad, SelectedRows) and (sparse and lazy):
-            update_rows(Grad, step, param, moment1, moment2)
+            update_rows(Grad, update, param, moment1, moment2, *largest)
         elif isinstance(Grad, SelectedRows) and (as_rows or scaled or is_large(param)):
-            update_all(Grad, step, param, moment1, moment2)
+            update_all(Grad, update, param, moment1, moment2, *largest)
         elif not (
             isinstance(Grad, np.ndarray)
+            and not largest
             and same_everywhere()
             and loops.adam(param, Grad, moment1, moment2, new, factors, rate)
         ):
-            for piece in pieces(Grad, param, moment1, moment2, new):
-                step(*piece)
-        return new, moment1, moment2, power1, power2
+            for piece in pieces(Grad, param, moment1, moment2, *largest, new):
+                update(*piece)
+        return new, moment1, moment2, power1, power2, *(largest or (None,))
 
     return run
 
@@ -587,15 +612,20 @@ def _lamb(op: Op) -> Run:
     return run
 
 
-@kernel("adagrad decayed_adagrad", "ParamOut MomentOut")
+@kernel("adagrad decayed_adagrad", "ParamOut MomentOut UpdatesOut")
 def _adagrad(op: Op) -> Run:
+    falling = real(op, "rate_decay") if "rate_decay" in op.attrs else 0.0
     epsilon = real(op, "epsilon")
     decay = real(op, "decay") if op.type == "decayed_adagrad" else None
     own = owned(op, "Param Moment")
 
-    def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, Moment: Array, Updates: Array | None = None
+    ) -> tuple[Array | None, ...]:
         param, moment = own(Param, Moment)
         rate = first(LearningRate)
+        if Updates is not None:
+            rate = number_of(param)(rate / (1 + first(Updates) * falling))
 
         sparse = decay is None and isinstance(Grad, SelectedRows)
 
@@ -615,7 +645,7 @@ def _adagrad(op: Op) -> Run:
         elif decay is not None or not same_everywhere() or not loops.adagrad(param, Grad, moment, rate, epsilon):
             for piece in pieces(Grad, param, moment):
                 step(*piece)
-        return param, moment
+        return param, moment, None if Updates is None else Updates + 1
 
     return run
 

@@ -1,0 +1,136 @@
+"""Writes the reference of what is translated of PyTorch: `python docs/torch_page.py` makes docs/reference/pytorch.md.
+
+The page is made of the readers of operators and of optimizers: what each one refuses is what its code says. A test
+holds that the committed page is the one this script makes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reference" / "pytorch.md"
+
+INTRODUCTION = """# PyTorch models: what is translated
+
+What [`pt.trace`](../guides/pytorch.md) makes ops of a program of. `make generated` writes this page from the code that
+does it.
+
+An operator without an overload (`add`) stands for all of them, and those that write in place (`add_`) are as the
+others. Operators that are not listed are replaced by what PyTorch itself defines them by, where it does:
+`torch.nn.functional.fold` or `cosine_embedding_loss` need no row here. What is left is refused with its line of the
+model's code, and so is what a row says on the right; `...` stands for what the model gives.
+"""
+"""What the page begins with."""
+
+OPTIMIZERS = """
+## Optimizers
+
+An optimizer computes what PyTorch's own does, by its formulas, and goes on from the state that it has. Options that
+say only how it is computed (`foreach`, `fused`, `capturable`) change nothing. Optimizers that are not listed are
+refused by name, as are hooks on steps, and these options if they are set: {refused}. `SparseAdam` has no
+`weight_decay` in PyTorch.
+
+| optimizer | options |
+|---|---|
+"""
+"""What stands before the table of optimizers."""
+
+
+HEAD = """| operators | refused, as the message says |
+|---|---|
+"""
+"""The head of a table of operators."""
+
+
+class Functions:
+    """The functions of a module: what each refuses, and what it asks of the options of a group."""
+
+    def __init__(self, module: ModuleType):
+        tree = ast.parse(inspect.getsource(module))
+        self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    def _with_called(self, name: str, seen: set[str]) -> Iterator[ast.FunctionDef]:
+        """A function and those of its module that it calls, each once, in order."""
+        if name not in self._functions or name in seen:
+            return
+        seen.add(name)
+        yield self._functions[name]
+        for node in ast.walk(self._functions[name]):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                yield from self._with_called(node.func.id, seen)
+
+    def refused(self, name: str) -> list[str]:
+        """The sentences of what a function and those it calls refuse."""
+        found: dict[str, None] = {}
+        for function in self._with_called(name, set()):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused":
+                    found[_text(node.args[0])] = None
+        return list(found)
+
+    def options(self, name: str) -> list[str]:
+        """The options of a group that a function and those it calls read."""
+        found: dict[str, None] = {}
+        for function in self._with_called(name, set()):
+            for node in ast.walk(function):
+                key = None
+                if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "group":
+                    key = node.slice
+                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "group.get":
+                    key = node.args[0]
+                if isinstance(key, ast.Constant):
+                    found[str(key.value)] = None
+        return list(found)
+
+
+def _text(message: ast.expr) -> str:
+    """A sentence as it stands in the code, with dots for what is put in."""
+    if isinstance(message, ast.JoinedStr):
+        return "".join(_text(part) for part in message.values)
+    return str(message.value) if isinstance(message, ast.Constant) else "..."
+
+
+def page() -> str:
+    """The whole page: a table for each family of operators, and one of optimizers."""
+    sys.path.insert(0, str(ROOT))
+    from pstranspile.frontends.torch import optimizers
+    from pstranspile.frontends.torch.tracing import READERS
+    from pstranspile.frontends.torch.training import operators
+
+    parts = [INTRODUCTION]
+    for family, names in sorted(operators().items()):
+        module = sys.modules[f"pstranspile.frontends.torch.{family}"]
+        functions = Functions(module)
+        parts.append(f"\n## {family.capitalize()}\n\n{_title(module)}\n\n{HEAD}")
+        by_reader: dict[str, list[str]] = {}
+        for name in names:
+            by_reader.setdefault(READERS[name].__name__, []).append(name)
+        for reader, held in by_reader.items():
+            listed = ", ".join(f"`{name}`" for name in held)
+            parts.append(f"| {listed} | {'; '.join(functions.refused(reader))} |\n")
+    parts += _optimizers(optimizers)
+    return "".join(parts)
+
+
+def _title(module: ModuleType) -> str:
+    return (module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
+
+
+def _optimizers(module: ModuleType) -> Iterator[str]:
+    functions = Functions(module)
+    yield OPTIMIZERS.format(refused=", ".join(f"`{name}`" for name in module.REFUSED))
+    common = functions.options("_translated")
+    translated: Mapping[str, object] = module.TRANSLATED
+    for kind, function in translated.items():
+        own = [name for name in functions.options(getattr(function, "__name__", "")) if name not in common]
+        yield f"| `{kind}` | {', '.join(f'`{name}`' for name in [*common, *own])} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,37 @@
+"""Models that torch reads only as their code runs, and what it takes for granted of them."""
+
+import numpy as np
+import pytest
+
+from pstranspile.ir.diagnostics import DiagnosticError
+from tests.frontends.torch.beside import ROWS, trained
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+class Columns(torch.nn.Module):
+    """Takes columns whose numbers stand in an array of numpy, which strict export has as tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.places = np.array([1, 3])
+
+    def forward(self, x):
+        return self.linear(x[:, self.places[0] : self.places[1]]).tanh()
+
+
+def batch():
+    return (torch.randn(ROWS, 4),)
+
+
+def test_numbers_in_arrays_are_known_as_the_code_runs():
+    made = trained(Columns(), batch, lambda m, x: m(x).square().mean())
+    assert made.losses_apart() < 1e-12
+    assert made.apart() < 1e-12
+
+
+def test_what_a_graph_takes_for_granted_holds_for_code_that_was_run():
+    made = trained(Columns(), batch, lambda m, x: m(x).view(-1, 2, 2).prod(1).mean(), count=1)
+    with pytest.raises(DiagnosticError, match=r"torch-batch.*x.shape\[0\]"):
+        made.training.feeds((torch.randn(ROWS + 1, 4),))
