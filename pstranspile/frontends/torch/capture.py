@@ -94,12 +94,39 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
             try:
                 exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=True)
                 guards = [Guard(text) for text in getattr(exported, "_guards_code", ())]
-                return _captured(_decomposed(exported, known), names, guards)
+                stacks = _inner_stacks(exported)
+                return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
                 raise
             except Exception as problem:  # whatever torch's compiler raises about the user's code
                 problems.append(problem)
     raise DiagnosticError([_refusal(problems[0])])
+
+
+def _inner_stacks(exported: Any) -> dict[str, str]:
+    """The stacks of the nodes of inner graphs, such as that of a `torch.no_grad()` block, by the line of code that torch
+    writes for a node. Of lines that several have, none.
+    """
+    result: dict[str, str] = {}
+    for name, module in exported.graph_module.named_modules():
+        if not name or not hasattr(module, "graph"):
+            continue
+        stacks = {node.name: node.meta.get("stack_trace") for node in module.graph.nodes}
+        for line in str(module.code).splitlines():
+            stack = stacks.get(line.strip().partition(" ")[0])
+            if stack:
+                result[line.strip()] = "" if result.get(line.strip(), stack) != stack else stack
+    return result
+
+
+def _with_stacks(exported: Any, stacks: Mapping[str, str]) -> Any:
+    """A graph whose nodes come from the user's lines where torch has the code of an inner graph in their place."""
+    for node in exported.graph.nodes if stacks else ():
+        lines = (node.meta.get("stack_trace") or "").splitlines()
+        known = [stack for line in lines if (stack := stacks.get(line.strip()))]
+        if known:
+            node.meta["stack_trace"] = known[-1]
+    return exported
 
 
 _OF_ELEMENTS = ("cross_entropy_loss", "nll_loss_nd", "nll_loss")

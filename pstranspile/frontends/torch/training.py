@@ -248,11 +248,13 @@ def translated(graph: Captured, model: Any) -> Tracing:
             findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=notes))
     if findings:
         raise DiagnosticError(findings)
-    tracing.draft.origin = None
+    by_name = {node.name: node for node in graph.nodes}
     for made, buffer in graph.changed.items():
         source = tracing.resolved(tracing.names[made])
         if source != buffer:
+            tracing.come_from(by_name.get(made))
             tracing.op("assign", {"X": source}, {"Out": buffer})
+    tracing.draft.origin = None
     return tracing
 
 

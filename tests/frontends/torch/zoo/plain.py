@@ -108,12 +108,11 @@ def accumulated_counts():
 
 
 def clipped_loss(model, x, y):
-    return F.mse_loss(model(x), y).clamp(max=1.0)  # differs: clipped_mean
+    return F.mse_loss(model(x), y).clamp(max=1.3)  # differs: clipped_mean
 
 
 @differs(r"not linear")
 def clipped_mean():
-    torch.manual_seed(3)
     return Setup(mlp(4, 1), clipped_loss, regression(rows=8))
 
 

@@ -94,7 +94,7 @@ def balanced_by_constant():
 
 
 def by_frequency(model, x, y):
-    counts = F.one_hot(y, 3).to(x).sum(0)
+    counts = F.one_hot(y, 3).to(x).sum(0)  # differs: batch_frequencies
     weight = 1.0 / (counts + 1.0)  # differs: batch_frequencies
     return F.cross_entropy(model(x), y, weight=weight, reduction="none").mean()
 
