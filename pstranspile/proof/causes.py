@@ -540,17 +540,21 @@ class Suspicion:
             if found == MOST:
                 break
             by_all = self.misfits(group)[0] - remaining
+            likely, doubtful = list[Cause](), list[Cause]()
             for index in group if by_all else ():
                 differing = by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
                 if differing:
-                    op = ops[index]
-                    result += self._cause(op, self._first_unfit(op, differing))
-                    found += 1
-                    break
+                    made, sure = self._cause(ops[index], self._first_unfit(ops[index], differing))
+                    if sure:
+                        likely = made
+                        break
+                    doubtful = doubtful or made
+            result += likely or doubtful
+            found += bool(likely or doubtful)
         if not result and (index := self._unseen()) is not None:
             op = ops[index]
             names = [name for name in op.output_names if name]
-            result += self._cause(op, names[0])
+            result += self._cause(op, names[0])[0]
         return list(dict.fromkeys(result))
 
     def _unseen(self) -> int | None:
@@ -563,8 +567,8 @@ class Suspicion:
             return next(among, min(self.moved or self.blocked))
         return None
 
-    def _cause(self, op: Op, variable: str) -> list[Cause]:
-        """An op as a cause, in words, and what belongs to it at other lines."""
+    def _cause(self, op: Op, variable: str) -> tuple[list[Cause], bool]:
+        """An op as a cause, in words, and what belongs to it at other lines; and whether it is no doubtful one."""
         program = self.half.program
 
         def on_shares(name: str) -> Mapping[int, Any]:
@@ -577,7 +581,8 @@ class Suspicion:
         made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
         at = made.at or op
         first = Cause(at.type, variable if at is op else next(iter(at.output_names)), _location(at), made.why, made.instead)
-        return [first, *(Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)]
+        parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
+        return [first, *parts], not made.doubtful
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """What is reported to differ: an output of the op, else a value that depends on one."""

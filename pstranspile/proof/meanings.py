@@ -47,6 +47,8 @@ class Meaning(NamedTuple):
     """The op where a reader looks for it, if that is another one: the division of a mean that is written out."""
     parts: tuple[tuple[Op, str], ...] = ()
     """The other ops that it is made of, and what they are of it."""
+    doubtful: bool = False
+    """Whether it is a part of a mean whose count is the same everywhere, so that another op is more likely the cause."""
 
 
 OnShares = Callable[[str], Mapping[int, Any]]
@@ -116,8 +118,8 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
         return _not_linear(machines)
     if _of_rows_and_whole(op, program):
         return Meaning(
-            f"it combines each row with numbers that are computed over the rows of the batch, and each {one} computes "
-            "them over its own",
+            f"it combines each row with a mean, a variance or another number that is computed over the rows of the batch, "
+            f"and each {one} computes it over its own share",
             _INSTEAD_OF_NUMBERS if machines.of_torch else "",
         )
     if _of_whole_batch(op, program):
@@ -152,12 +154,19 @@ def compares_rows(op: Op, program: Program) -> bool:
 
 def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
     """The meaning of a sum or a mean over rows."""
-    one, ofall = machines.kind, f"{machines.kind}s"
     division = _division(op, program)
     if division is not None:
         made = _of_division(op, division, program, machines, on_shares, step)
         if made is not None:
             return made
+    made = _of_undivided(op, kind, program, machines, on_shares, step)
+    doubtful = division is not None and -1 not in _shape(division.input("Y") or "", program)
+    return made._replace(doubtful=doubtful)
+
+
+def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
+    """The meaning of a sum or a mean over rows of which no division makes a mean."""
+    one, ofall = machines.kind, f"{machines.kind}s"
     rows = {index: float(len(value)) for index, value in _arrays(on_shares(op.input("X") or "")).items() if value.ndim}
     if facts_of(kind).mean_of_rows:
         if len(set(rows.values())) > 1:

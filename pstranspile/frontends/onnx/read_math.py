@@ -342,7 +342,7 @@ def _columns(node: Any, reading: Reading) -> None:
     flat = [int(number) for number in reading.constant(index, "its columns").reshape(-1)]
     reading.known[chosen := reading.temp(index)] = np.array(flat, "int64")
     if rank == 1:
-        row = reading.made("gather", out, X=source, Index=chosen)
+        row = reading.made("gather", out, {"overwrite": False}, X=source, Index=chosen)
         with_x_shape("unsqueeze2", row, out, reading, axes=[0])
     else:
         reading.op("index_select", {"X": source, "Index": chosen}, {"Out": out}, dim=rank - 1)

@@ -14,8 +14,8 @@ from pstranspile.ir.types import DType
 
 # Values of other dims: reshaped, and repeated up to dims, which may be known at run time only.
 
-FAR = (1 << 31) - 1
-"""Past the end of any dim."""
+FAR = (1 << 31) - (1 << 7)
+"""Past the end of any dim; attributes of f32 hold it."""
 
 
 def with_x_shape(op_type: str, source: str, out: str, reading: Reading, **attrs: object) -> None:
@@ -401,7 +401,7 @@ def _gather_rows(data: str, index: str, out: str, axis: int, reading: Reading) -
         transpose(data, rows := reading.temp(data), [axis, *(at for at in range(len(sizes)) if at != axis)], reading)
     reshaped, turned = len(chosen) != 1, bool(axis and chosen)
     picked = reading.temp(out) if reshaped or turned else out
-    reading.op("gather", {"X": rows, "Index": flat}, {"Out": picked})
+    reading.op("gather", {"X": rows, "Index": flat}, {"Out": picked}, overwrite=False)
     rest = [size for at, size in enumerate(sizes) if at != axis]
     wide = picked
     if reshaped:

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
@@ -143,9 +144,15 @@ _ROUNDS = 5
 """How often operators are replaced by others, whose own definitions may need it again."""
 
 
+@cache
+def _decompositions() -> Mapping[Any, Any]:
+    """What torch defines operators by. To ask torch for it takes long."""
+    return dict(torch_library("torch.export").default_decompositions())
+
+
 def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
     """A graph without side effects, whose operators that are not known are replaced by those that define them."""
-    every = torch_library("torch.export").default_decompositions()
+    every = _decompositions()
     tried: set[Any] = set()
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
         aten = torch_library().ops.aten

@@ -408,7 +408,7 @@ def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
         transpose(x, rows := tracing.temp(x), [axis, *(at for at in range(len(sizes)) if at != axis)], tracing)
     plain = len(chosen) == 1 and not axis
     picked = out if plain else tracing.temp(out)
-    tracing.op("gather", {"X": rows, "Index": flat}, {"Out": picked})
+    tracing.op("gather", {"X": rows, "Index": flat}, {"Out": picked}, overwrite=False)
     if plain:
         return
     rest = [size for at, size in enumerate(sizes) if at != axis]
@@ -536,6 +536,37 @@ def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) 
     return narrow, places
 
 
+@aten("median", "kthvalue")
+def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
+    kind, _, overload = node.target.__name__.partition(".")
+    x = tracing.value(node.args[0])
+    rank, of_all = len(tracing.dims(x)), kind == "median" and overload == "default"
+    size = 1
+    if of_all:
+        for at in range(rank):
+            size = tracing.integer("Mul", size, tracing.size(x, at))
+        reshape(x, flat := tracing.temp(x), [-1], tracing)
+        x, axis, keep = flat, 0, False
+    else:
+        at = 2 if kind == "kthvalue" else 1
+        axis, keep = argument(node, at, "dim", -1) % max(rank, 1), bool(argument(node, at + 1, "keepdim", False))
+        size = tracing.size(x, axis)
+    # of two in the middle, a median is the lower
+    count = tracing.number_of(node.args[1]) if kind == "kthvalue" else tracing.integer("Div", tracing.integer("Add", size, 1), 2)
+    made: list[str] = []
+    for value in _ordered(x, out, axis, count, largest=False, tracing=tracing):
+        cut(value, one := tracing.temp(out), axis, tracing.integer("Add", count, -1), count, 1, tracing)
+        if not keep:
+            reduced("reduce_sum", one, narrow := tracing.temp(out), [axis], False, tracing)
+            one = narrow
+        made.append(one)
+    tracing.draft.stop_gradient.add(made[1])
+    if of_all:
+        tracing.alias(out, made[0])
+    else:
+        tracing.parts[node.name] = [*made]
+
+
 @aten("one_hot")
 def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
     depth = argument(node, 1, "num_classes", -1)
@@ -544,6 +575,19 @@ def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
     made = tracing.made("one_hot_v2", out, {"depth": depth}, X=tracing.value(node.args[0]))
     tracing.cast(made, out, DType.INT64)
     tracing.draft.stop_gradient.update((made, out))
+
+
+def _ordered(x: str, of: str, axis: int, count: int, *, largest: bool, tracing: Tracing) -> list[str]:
+    """So many elements along an axis, from the largest or from the smallest on, and their places."""
+    rank = len(tracing.dims(x))
+    given = swapped(x, axis, rank - 1, tracing)
+    given = given if largest else tracing.scaled(given, -1.0)
+    values, places = tracing.temp(of), tracing.temp(of)
+    number = {"K": tracing.measured(count)} if is_code(count) else {}
+    tracing.op("top_k", {"X": given, **number}, {"Out": values, "Indices": places}, k=-1 if number else count)
+    tracing.draft.stop_gradient.add(places)
+    made = values if largest else tracing.scaled(values, -1.0)
+    return [swapped(made, axis, rank - 1, tracing), swapped(places, axis, rank - 1, tracing)]
 
 
 @aten("topk", "sort", "argsort")
@@ -558,15 +602,7 @@ def _in_order(node: Any, tracing: Tracing, out: str) -> None:
         axis = argument(node, 1, "dim", -1) if plain else node.kwargs.get("dim", -1)
         largest = bool(argument(node, 2, "descending", False)) if plain else bool(node.kwargs.get("descending", False))
         count = tracing.size(x, axis % rank)
-    axis %= rank
-    given = swapped(x, axis, rank - 1, tracing)
-    given = given if largest else tracing.scaled(given, -1.0)
-    values, places = tracing.temp(out), tracing.temp(out)
-    number = {"K": tracing.measured(count)} if is_code(count) else {}
-    tracing.op("top_k", {"X": given, **number}, {"Out": values, "Indices": places}, k=-1 if number else count)
-    tracing.draft.stop_gradient.add(places)
-    made = values if largest else tracing.scaled(values, -1.0)
-    results = [swapped(made, axis, rank - 1, tracing), swapped(places, axis, rank - 1, tracing)]
+    results = _ordered(x, out, axis % rank, count, largest=largest, tracing=tracing)
     if kind == "argsort":
         tracing.alias(out, results[1])
     else:

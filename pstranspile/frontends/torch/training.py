@@ -335,6 +335,8 @@ def _read(node: Any, tracing: Tracing) -> None:
             tracing.integers[node.name] = tracing.integer(kind, *map(tracing.number_of, node.args))
     elif name.startswith("sym_size"):
         tracing.integers[node.name] = tracing.size(tracing.value(node.args[0]), node.args[1])
+    elif name == "sym_float" and node.args[0].name in tracing.integers:
+        tracing.integers[node.name] = tracing.integers[node.args[0].name]
     elif name.startswith("sym_numel"):
         size, value = 1, tracing.value(node.args[0])
         for axis in range(len(tracing.dims(value))):

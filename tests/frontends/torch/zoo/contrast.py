@@ -295,7 +295,7 @@ def attention_over_tokens():
 
 
 def risk(model, x, time, dead):
-    order = torch.argsort(time, descending=True)
+    order = torch.argsort(time, descending=True)  # differs: partial_likelihood
     hazard = model(x).squeeze(1)[order]
     alive = torch.logcumsumexp(hazard, 0)  # differs: partial_likelihood
     return -((hazard - alive) * dead[order]).mean()
