@@ -94,7 +94,7 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
             warnings.simplefilter("ignore")
             try:
                 exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=True)
-                guards = [Guard(text) for text in getattr(exported, "_guards_code", ())]
+                guards = [Guard(text) for text in getattr(exported, "_guards_code", ()) if not _of_speed(text, exported)]
                 stacks = _inner_stacks(exported)
                 return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
@@ -102,6 +102,16 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
             except Exception as problem:  # whatever torch's compiler raises about the user's code
                 problems.append(problem)
     raise DiagnosticError([_refusal(problems[0])])
+
+
+_MANY = re.compile(r"(?:<=|>|<|>=) 25$")
+"""How a condition ends by which `cdist` chooses the faster of two ways to compute the same."""
+
+
+def _of_speed(guard: str, exported: Any) -> bool:
+    """Whether a condition decides only how fast the graph is."""
+    distances = any("cdist" in str(node.target) for node in exported.graph.nodes)
+    return distances and _MANY.search(guard) is not None
 
 
 def _inner_stacks(exported: Any) -> dict[str, str]:

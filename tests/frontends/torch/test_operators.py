@@ -129,7 +129,7 @@ INDICES = {
     "accumulate": _accumulated,
     "gather": lambda a: a.gather(1, (a > 0).long()) * a[:, :1] + a,
     "index": lambda a: a[:, [2, 0, 1, 5, 4, -3]],
-    "index_twice": lambda a: a[:, [2, 0, 0, 5, 5, 5]] + a[[0, 0] * (a.shape[0] // 2)] + a.index_select(0, _again(a)),
+    "index_twice": lambda a: a[:, [2, 0, 0, 5, 5, 5]] + a[_again(a)] + a.index_select(0, _again(a)),
     "index_between": lambda a: a.view(-1, 2, 3)[:, [0, 1, 1], [2, 0, 1]].repeat(1, 2),
     "index_put": _put,
     "index_rows": lambda a: a[torch.arange(a.shape[0]), a.argmax(1)][:, None] * a,

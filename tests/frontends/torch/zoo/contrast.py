@@ -184,7 +184,7 @@ def prototypes(model, x, y):
     return F.cross_entropy(-(seen[:, None] - center[None]).pow(2).sum(2), y)
 
 
-@differs(r"rows|share")
+@differs(r"counts|rows")
 def batch_prototypes():
     return Setup(mlp(4, 3), prototypes, classes())
 
