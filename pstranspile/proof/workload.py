@@ -20,6 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.step_feeds import (
     Feeds,
     GivenFeeds,
@@ -109,8 +110,9 @@ def _op(op: Op, trainers: int) -> Op:
 
 
 def values_in_doubles(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of f32 as f64, by name."""
-    return {name: _value(value) for name, value in values.items()}
+    """Arrays of f32 as f64, by name, dealt as they are."""
+    wide = {name: _value(value) for name, value in values.items()}
+    return Dealt(wide, values.rows) if isinstance(values, Dealt) else wide
 
 
 def _value(value: Any) -> Any:

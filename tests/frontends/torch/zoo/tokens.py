@@ -252,32 +252,3 @@ def pooled(model, words, tags):
 @same
 def pooled_words():
     return Setup(Tagger(), pooled, sentences())
-
-
-def aligned(model, sounds, text, text_lengths):
-    scores = model(sounds).log_softmax(-1).transpose(0, 1)
-    spoken = torch.full((sounds.shape[0],), sounds.shape[1], dtype=torch.long)
-    losses = F.ctc_loss(scores, text, spoken, text_lengths, reduction="none")
-    return losses.sum() / text_lengths.sum()  # differs: aligned_letters
-
-
-def speech(rows=8, steps=2):
-    return [
-        (torch.randn(rows, 6, 3), torch.randint(1, 4, (rows, 2)), torch.randint(1, 3, (rows,))) for _ in range(steps)
-    ]
-
-
-@differs(COUNTS)
-def aligned_letters():
-    return Setup(nn.Linear(3, 4), aligned, speech())
-
-
-def aligned_mean(model, sounds, text, text_lengths):
-    scores = model(sounds).log_softmax(-1).transpose(0, 1)
-    spoken = torch.full((sounds.shape[0],), sounds.shape[1], dtype=torch.long)
-    return F.ctc_loss(scores, text, spoken, text_lengths)
-
-
-@same
-def aligned_texts():
-    return Setup(nn.Linear(3, 4), aligned_mean, speech())

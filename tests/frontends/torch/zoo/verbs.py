@@ -48,3 +48,12 @@ def even(rank, trainers):
     for _ in range(2):
         x, y = torch.randn(4 * trainers, 4, generator=draw), torch.randn(4 * trainers, 1, generator=draw)
         yield x[4 * rank : 4 * rank + 4], y[4 * rank : 4 * rank + 4]
+
+
+def lopsided(rank, trainers):
+    """Batches that would divide evenly, of which the first of two ranks has most rows."""
+    draw = torch.Generator().manual_seed(1)
+    for _ in range(2):
+        x, y = torch.randn(4 * trainers, 4, generator=draw), torch.randn(4 * trainers, 1, generator=draw)
+        begin, end = (0, 6) if rank == 0 else (6, 8)
+        yield x[begin:end], y[begin:end]
