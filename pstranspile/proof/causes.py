@@ -558,8 +558,8 @@ class Suspicion:
         return list(dict.fromkeys(result))
 
     def _unseen(self) -> int | None:
-        """The op that is the likely cause where none could be tried, because the shares have no such values as the whole
-        or have the rows in another order: the first that compares rows with rows, else the first of those.
+        """The op that is the likely cause where none could be tried, because the shares have no such values as the
+        whole or have the rows in another order: the first that compares rows with rows, else the first of those.
         """
         ops = self.half.program.main_block.ops
         if self.moved or self.blocked:
@@ -580,7 +580,9 @@ class Suspicion:
 
         made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
         at = made.at or op
-        first = Cause(at.type, variable if at is op else next(iter(at.output_names)), _location(at), made.why, made.instead)
+        first = Cause(
+            at.type, variable if at is op else next(iter(at.output_names)), _location(at), made.why, made.instead
+        )
         parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
         return [first, *parts], not made.doubtful
 

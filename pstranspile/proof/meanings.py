@@ -48,13 +48,13 @@ class Meaning(NamedTuple):
     parts: tuple[tuple[Op, str], ...] = ()
     """The other ops that it is made of, and what they are of it."""
     doubtful: bool = False
-    """Whether it is a part of a mean whose count is the same everywhere, so that another op is more likely the cause."""
+    """Whether it is a part of a mean whose count is the same everywhere, so that another op is likelier the cause."""
 
 
 OnShares = Callable[[str], Mapping[int, Any]]
 """The values of a variable on the shares of a batch, by the number of the machine."""
 
-_ALONG = frozenset({"top_k", "top_k_v2", "arg_max", "arg_min", "argsort", "cumsum", "softmax", "log_softmax", "kthvalue"})
+_ALONG = frozenset({"top_k", "top_k_v2", "arg_max", "arg_min", "argsort", "cumsum", "softmax", "log_softmax"})
 """Ops that compare rows with each other, where they work along the first dim."""
 
 _LARGEST = frozenset({"reduce_max", "reduce_min"})
@@ -103,7 +103,9 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
         return Meaning(
             f"the buffer {names} is computed of the rows of the batch: every {one} has that of its own share"
             + (", and DDP keeps that of rank 0" if machines.of_torch else ""),
-            "all-reduce what is computed over the rows before it is written into the buffer" if machines.of_torch else "",
+            "all-reduce what is computed over the rows before it is written into the buffer"
+            if machines.of_torch
+            else "",
         )
     if not op.type.endswith("_grad") and (facts.mean_of_rows or kind == "reduce_sum" or _adds_up_products(op, program)):
         return _of_reduction(op, kind, program, machines, on_shares, step)
@@ -118,8 +120,8 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
         return _not_linear(machines)
     if _of_rows_and_whole(op, program):
         return Meaning(
-            f"it combines each row with a mean, a variance or another number that is computed over the rows of the batch, "
-            f"and each {one} computes it over its own share",
+            "it combines each row with a mean, a variance or another number that is computed over the rows of the "
+            f"batch, and each {one} computes it over its own share",
             _INSTEAD_OF_NUMBERS if machines.of_torch else "",
         )
     if _of_whole_batch(op, program):
@@ -186,9 +188,7 @@ def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_sh
     )
 
 
-def _of_other_rows(
-    op: Op, program: Program, machines: Machines, rows: Mapping[int, float], step: int
-) -> Meaning:
+def _of_other_rows(op: Op, program: Program, machines: Machines, rows: Mapping[int, float], step: int) -> Meaning:
     """The meaning of a mean over rows that are not as many everywhere: chosen ones, or all of a share."""
     one, numbers = machines.kind, machines.counted(rows, step)
     if _chosen(op.input("X") or "", program):

@@ -237,8 +237,8 @@ class Workload:
         self.shares: Weighing = shares
         """How much the shares of a batch count."""
         self.buffers = buffers
-        """Whether what programs keep for metrics is part of a model, of which only the first trainer's counts: then it is
-        compared as other states are.
+        """Whether what programs keep for metrics is part of a model, of which only the first trainer's counts: then it
+        is compared as other states are.
         """
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)

@@ -94,7 +94,9 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
             warnings.simplefilter("ignore")
             try:
                 exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=True)
-                guards = [Guard(text) for text in getattr(exported, "_guards_code", ()) if not _of_speed(text, exported)]
+                guards = [
+                    Guard(text) for text in getattr(exported, "_guards_code", ()) if not _of_speed(text, exported)
+                ]
                 stacks = _inner_stacks(exported)
                 return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
@@ -115,8 +117,8 @@ def _of_speed(guard: str, exported: Any) -> bool:
 
 
 def _inner_stacks(exported: Any) -> dict[str, str]:
-    """The stacks of the nodes of inner graphs, such as that of a `torch.no_grad()` block, by the line of code that torch
-    writes for a node. Of lines that several have, none.
+    """The stacks of the nodes of inner graphs, such as that of a `torch.no_grad()` block, by the line of code that
+    torch writes for a node. Of lines that several have, none.
     """
     result: dict[str, str] = {}
     for name, module in exported.graph_module.named_modules():

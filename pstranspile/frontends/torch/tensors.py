@@ -552,7 +552,11 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
         axis, keep = argument(node, at, "dim", -1) % max(rank, 1), bool(argument(node, at + 1, "keepdim", False))
         size = tracing.size(x, axis)
     # of two in the middle, a median is the lower
-    count = tracing.number_of(node.args[1]) if kind == "kthvalue" else tracing.integer("Div", tracing.integer("Add", size, 1), 2)
+    count = (
+        tracing.number_of(node.args[1])
+        if kind == "kthvalue"
+        else tracing.integer("Div", tracing.integer("Add", size, 1), 2)
+    )
     made: list[str] = []
     for value in _ordered(x, out, axis, count, largest=False, tracing=tracing):
         cut(value, one := tracing.temp(out), axis, tracing.integer("Add", count, -1), count, 1, tracing)

@@ -288,5 +288,3 @@ def halved(model, x, y):
 def halved_sum():
     model = mlp(4, 1)
     return Setup(model, halved, regression(), torch.optim.Adamax(model.parameters(), lr=0.01))
-
-

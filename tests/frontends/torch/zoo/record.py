@@ -1,10 +1,9 @@
 """Records what DDP really does with every setup of the zoo: `python -m tests.frontends.torch.zoo.record`.
 
-Two processes with gloo, and one process on whole batches, train in double precision from the same start. Where parameters
-and buffers end apart, DDP trains otherwise. Needs torch.
+Two processes with gloo, and one process on whole batches, train in double precision from the same start. Where
+parameters and buffers end apart, DDP trains otherwise. Needs torch.
 """
 
-import copy
 import json
 import sys
 import tempfile

@@ -45,7 +45,5 @@ def checked_variance():
     return nn.Linear(3, 1), likely, (torch.randn(8, 3), torch.randn(8, 1))
 
 
-CASES = {
-    one.__name__: one for one in (gradient_penalty, aligned_texts, branch_of_data, checked_variance)
-}
+CASES = {one.__name__: one for one in (gradient_penalty, aligned_texts, branch_of_data, checked_variance)}
 """Functions that give a model, its loss and a batch, by name."""

@@ -8,9 +8,7 @@ from tests.frontends.torch.zoo.kinds import CASES
 
 def traced(name):
     setup = CASES[name].setup()
-    return pt.trace(
-        setup.model, setup.batches[0], loss=setup.loss, optimizer=setup.optimizer, steps=3, **setup.options
-    )
+    return pt.trace(setup.model, setup.batches[0], loss=setup.loss, optimizer=setup.optimizer, steps=3, **setup.options)
 
 
 def masked_mean():
