@@ -579,10 +579,7 @@ class Suspicion:
             return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
 
         made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
-        at = made.at or op
-        first = Cause(
-            at.type, variable if at is op else next(iter(at.output_names)), _location(at), made.why, made.instead
-        )
+        first = Cause(op.type, variable, _location(op), made.why, made.instead)
         parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
         return [first, *parts], not made.doubtful
 

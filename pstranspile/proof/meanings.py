@@ -43,8 +43,6 @@ class Meaning(NamedTuple):
 
     why: str
     instead: str = ""
-    at: Op | None = None
-    """The op where a reader looks for it, if that is another one: the division of a mean that is written out."""
     parts: tuple[tuple[Op, str], ...] = ()
     """The other ops that it is made of, and what they are of it."""
     doubtful: bool = False
@@ -236,16 +234,15 @@ def _of_division(
     counts = {index: float(value.sum(dtype="float64")) for index, value in arrays.items()}
     numbers = machines.counted(counts, step)
     parts = [
-        (other, f"this is the {what} of a mean that is divided at {_place(division)}")
-        for other, what in ((op, "sum"), (_reduction_of(divisor, program), "count"))
-        if other is not None and other.location is not None and str(other.location) != str(division.location)
+        (other, f"this is the {what} of the mean whose sum is at {_place(op)}")
+        for other, what in ((division, "division"), (_reduction_of(divisor, program), "count"))
+        if other is not None and other.location is not None and str(other.location) != str(op.location)
     ]
     if _of_parameters(divisor, program):
         return Meaning(
             f"this ratio divides by {numbers}, which each {one} computes over its own rows: it is not linear in that, "
             f"and the mean of the {ofall}' ratios is not the ratio of the whole",
             "compute the ratio row by row, or all-reduce both sums before" if machines.of_torch else "",
-            division,
             tuple(parts),
         )
     if len(set(counts.values())) > 1:
@@ -257,7 +254,7 @@ def _of_division(
         if machines.of_torch
         else f"divide by a number that all {ofall} have in common, such as the rows of a batch"
     )
-    return Meaning(f"{why}, and the mean of the {ofall}' means weighs them alike", instead, division, tuple(parts))
+    return Meaning(f"{why}, and the mean of the {ofall}' means weighs them alike", instead, tuple(parts))
 
 
 def _place(op: Op) -> str:

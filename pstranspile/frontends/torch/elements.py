@@ -679,6 +679,7 @@ def _cumsum(node: Any, tracing: Tracing, out: str) -> None:
     "ones",
     "scalar_tensor",
     "empty",
+    "empty_permuted",
     "new_zeros",
     "new_ones",
     "new_full",
