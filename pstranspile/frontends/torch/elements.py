@@ -697,7 +697,7 @@ def _full(node: Any, tracing: Tracing, out: str) -> None:
         "full_like": lambda: node.args[1],
         "scalar_tensor": lambda: node.args[0],
     }
-    number = values[kind]() if kind in values else int("ones" in kind)
+    number: Any = values[kind]() if kind in values else int("ones" in kind)
     if hasattr(number, "name"):
         if kind in ("full_like", "new_full", "full", "scalar_tensor") and number.name in tracing.integers:
             given = _operand(number, dtype_of(node.meta["val"].dtype), tracing, out)

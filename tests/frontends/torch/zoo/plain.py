@@ -108,10 +108,10 @@ def accumulated_counts():
 
 
 def clipped_loss(model, x, y):
-    return F.mse_loss(model(x), y).clamp(max=1.0)  # differs: clipped_mean
+    return F.mse_loss(model(x), y).clamp(max=1.3)  # differs: clipped_mean
 
 
-@differs(r"not linear")
+@differs(r"not linear", made=False)
 def clipped_mean():
     return Setup(mlp(4, 1), clipped_loss, regression(rows=8))
 
