@@ -20,10 +20,10 @@ from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, scaled, together
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
-from pstranspile.proof.meanings import TRAINERS, Machines, meaning_of
+from pstranspile.proof.meanings import TRAINERS, Machines, Meaning, compares_rows, meaning_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
-from pstranspile.proof.workload import Given, in_doubles, metrics_of, values_in_doubles
+from pstranspile.proof.workload import Given, in_doubles, metrics_of, sums_of, values_in_doubles
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy
@@ -44,6 +44,7 @@ def fits(
     weights: Sequence[float],
     *,
     state: bool = False,
+    everywhere: bool = False,
     gradient: bool = False,
     floor: float = 0.0,
     close: float = CLOSE,
@@ -53,7 +54,7 @@ def fits(
 
     `gradient`: it is the gradient of a loss. A mean is one of gradients, which are weighted already, or of other
     values, with these `weights`. Integers are positions, masks and the like. They are not compared unless they are
-    `state` that is kept.
+    `state` that is kept. With `everywhere` each share must have the value itself.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
         rows = np.unique(np.concatenate([value.rows for value in (whole, *shares)]))
@@ -69,9 +70,10 @@ def fits(
             (1 / len(parts),) * len(parts),
             tuple(weight / sum(weights) for weight in weights),
         }
-        return any(_mean_fits(value, parts, weights, floor, close) for weights in sorted(weighings)) or all(
-            _close(value, part, floor, close) for part in parts
-        )
+        if all(_close(value, part, floor, close) for part in parts):
+            return True
+        means = (_mean_fits(value, parts, weights, floor, close) for weights in sorted(weighings))
+        return not everywhere and any(means)
     axis = _axis(value, parts)
     if axis is None:
         return False
@@ -400,7 +402,12 @@ class Suspicion:
         self.seed = seed
         self.given = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
-        states = {name for name in held if _kept(main, name)} - metrics_of(main)
+        metrics = frozenset[str]() if machines.of_torch else metrics_of(main)
+        states = {name for name in held if _kept(main, name)} - metrics
+        self.everywhere = states - sums_of(main)
+        """States that each machine must have as a single one has them."""
+        self.moved = set[int]()
+        """Ops whose results have the rows of the shares in another order, as far as they were seen."""
         self.blocked = set[int]()
         """Ops whose results on shares cannot be replaced by parts of the result on the whole, as far as they were seen:
         a product of all rows with all rows has no such parts.
@@ -453,6 +460,8 @@ class Suspicion:
                         unfit = []
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
                     self.blocked.add(index)
+                else:
+                    self.moved.add(index)
             kept.update(name for name in names if name not in unfit)
             kept.difference_update(unfit)
             wrong.difference_update(names)
@@ -472,7 +481,14 @@ class Suspicion:
             n
             for n, (whole, parts) in made.items()
             if not fits(
-                whole, parts, self.weights, state=n in self.held, gradient=gradients, floor=floor, close=self.close
+                whole,
+                parts,
+                self.weights,
+                state=n in self.held,
+                everywhere=n in self.everywhere,
+                gradient=gradients,
+                floor=floor,
+                close=self.close,
             )
         ]
         return made, unfit
@@ -519,23 +535,40 @@ class Suspicion:
         for index in suspects:
             alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
         result: list[Cause] = []
+        found = 0
         for group in list(alike.values())[:TRIED]:
+            if found == MOST:
+                break
             by_all = self.misfits(group)[0] - remaining
+            likely, doubtful = list[Cause](), list[Cause]()
             for index in group if by_all else ():
                 differing = by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
                 if differing:
-                    op = ops[index]
-                    variable = self._first_unfit(op, differing)
-                    result.append(self._cause(op, variable))
-                    break
-        if not result and self.blocked:
-            op = ops[min(self.blocked)]
+                    made, sure = self._cause(ops[index], self._first_unfit(ops[index], differing))
+                    if sure:
+                        likely = made
+                        break
+                    doubtful = doubtful or made
+            result += likely or doubtful
+            found += bool(likely or doubtful)
+        if not result and (index := self._unseen()) is not None:
+            op = ops[index]
             names = [name for name in op.output_names if name]
-            result.append(self._cause(op, names[0]))
-        return result[:MOST]
+            result += self._cause(op, names[0])[0]
+        return list(dict.fromkeys(result))
 
-    def _cause(self, op: Op, variable: str) -> Cause:
-        """An op as a cause, in words."""
+    def _unseen(self) -> int | None:
+        """The op that is the likely cause where none could be tried, because the shares have no such values as the
+        whole or have the rows in another order: the first that compares rows with rows, else the first of those.
+        """
+        ops = self.half.program.main_block.ops
+        if self.moved or self.blocked:
+            among = (index for index in self.half.first if compares_rows(ops[index], self.half.program))
+            return next(among, min(self.moved or self.blocked))
+        return None
+
+    def _cause(self, op: Op, variable: str) -> tuple[list[Cause], bool]:
+        """An op as a cause, in words, and what belongs to it at other lines; and whether it is no doubtful one."""
         program = self.half.program
 
         def on_shares(name: str) -> Mapping[int, Any]:
@@ -545,8 +578,10 @@ class Suspicion:
             }
             return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
 
-        why, instead = meaning_of(op, program, self.machines, on_shares, self.step)
-        return Cause(op.type, variable, _location(op), why, instead)
+        made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
+        first = Cause(op.type, variable, _location(op), made.why, made.instead)
+        parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
+        return [first, *parts], not made.doubtful
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """What is reported to differ: an output of the op, else a value that depends on one."""

@@ -102,6 +102,9 @@ LARGE = 64
 precision is doubtful: many machines hold copies.
 """
 
+COLLECTED = 16
+"""MB of persistable variables above which machines that are done with are collected at once."""
+
 MOST_IN_DOUBLES = 256
 """MB of persistable variables above which programs are never trained in double precision."""
 
@@ -158,7 +161,8 @@ def check(
         refuse_turns(programs)
         rows, feeds = feeds, batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
         fed = rows.feeds([module.main] * job.trainers)[1]
-    workload = Workload(module, programs, steps or STEPS, progress, shares, watch)
+    buffers = job.mode == "ddp"
+    workload = Workload(module, programs, steps or STEPS, progress, shares, watch, buffers=buffers)
     if steps is None:
         workload.limit_to(_usual_steps(workload, feeds))
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
@@ -175,7 +179,8 @@ def check(
     )
     with naming_inputs(workload, made=feeds is None):
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
-    gc.collect()  # machines refer to each other
+    if _kept_by(workload.whole) > COLLECTED:
+        gc.collect()  # machines refer to each other
     report, shown = _compared(given, job, first)
     report = report._replace(fed=fed if fed < ENDLESS else 0)
     promise = settings_of(job.mode).promise

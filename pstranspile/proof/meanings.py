@@ -43,15 +43,31 @@ class Meaning(NamedTuple):
 
     why: str
     instead: str = ""
+    parts: tuple[tuple[Op, str], ...] = ()
+    """The other ops that it is made of, and what they are of it."""
+    doubtful: bool = False
+    """Whether it is a part of a mean whose count is the same everywhere, so that another op is likelier the cause."""
 
 
 OnShares = Callable[[str], Mapping[int, Any]]
 """The values of a variable on the shares of a batch, by the number of the machine."""
 
-_OVER_ROWS = frozenset(
-    {"top_k", "top_k_v2", "arg_max", "arg_min", "argsort", "reduce_max", "reduce_min", "cumsum", "softmax"}
-)
+_ALONG = frozenset({"top_k", "top_k_v2", "arg_max", "arg_min", "argsort", "cumsum", "softmax", "log_softmax"})
 """Ops that compare rows with each other, where they work along the first dim."""
+
+_LARGEST = frozenset({"reduce_max", "reduce_min"})
+"""Ops that look for the largest or the smallest of the rows, where they leave no dim of rows."""
+
+_MOVING = frozenset(
+    {"gather", "gather_nd", "index_select", "flip", "reverse", "roll", "scatter", "concat", "slice", "strided_slice"}
+)
+"""Ops that take rows in another order, where they work along the first dim."""
+
+_PRODUCTS = frozenset({"matmul", "matmul_v2", "mul", "bmm"})
+"""Ops that add up products."""
+
+_GATHER = "gather the rows of all ranks before, as torch.distributed.nn.functional.all_gather does"
+"""What to write instead of what needs other rows, in PyTorch's words."""
 
 
 def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
@@ -63,58 +79,106 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
     facts = facts_of(kind)
     if facts.draws and any(seed in op.attrs for seed in ("seed", "fix_seed")):
         return Meaning(f"each {one} draws numbers of its own")
-    if kind == "batch_norm":
+    together = _of_one_operator(op, program)
+    if kind == "batch_norm" or any(_normalises(other) for other in together):
         instead = "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model), or a norm that is computed row by row"
         return Meaning(
             f"it works on the batch as a whole: each {one} has the mean and the variance of its own share of the batch",
             instead if machines.of_torch else "",
         )
-    if kind in ("matmul", "matmul_v2", "mul") and _rows_by_rows(op, program):
-        instead = "gather the rows of all ranks before, as torch.distributed.nn.functional.all_gather does"
+    if _rows_by_rows(op, program):
         return Meaning(
             f"it compares rows with all rows of the batch, and each {one} has only its own share of them",
-            instead if machines.of_torch else "",
+            _GATHER if machines.of_torch else "",
+        )
+    if kind in _ALONG or any(other.type in _LARGEST and _without_rows(other, program) for other in together):
+        return Meaning(
+            f"it compares rows of the batch with each other, and each {one} has only its own share of them",
+            f"compare within each row, or {_GATHER}" if machines.of_torch else "",
+        )
+    if _writes_state(op, program):
+        names = ", ".join(f"%{name}" for name in op.output_names)
+        return Meaning(
+            f"the buffer {names} is computed of the rows of the batch: every {one} has that of its own share"
+            + (", and DDP keeps that of rank 0" if machines.of_torch else ""),
+            "all-reduce what is computed over the rows before it is written into the buffer"
+            if machines.of_torch
+            else "",
+        )
+    if not op.type.endswith("_grad") and (facts.mean_of_rows or kind == "reduce_sum" or _adds_up_products(op, program)):
+        return _of_reduction(op, kind, program, machines, on_shares, step)
+    if kind in _MOVING:
+        return Meaning(
+            f"it puts rows of the batch beside other rows, and each {one} has only its own share of them",
+            f"{_GATHER}, or take the others from the same row" if machines.of_torch else "",
         )
     if facts.mean_of_rows or kind == "reduce_sum":
         return _of_reduction(op, kind, program, machines, on_shares, step)
     if not op.type.endswith("_grad") and _of_whole_batch(op, program):
+        return _not_linear(machines)
+    if _of_rows_and_whole(op, program):
         return Meaning(
-            f"it is not linear in numbers that are computed over the rows of the batch, and each {one} computes them "
-            "over its own",
-            "compute it row by row, or all-reduce those numbers before" if machines.of_torch else "",
+            "it combines each row with a mean, a variance or another number that is computed over the rows of the "
+            f"batch, and each {one} computes it over its own share",
+            _INSTEAD_OF_NUMBERS if machines.of_torch else "",
         )
-    if kind in _OVER_ROWS:
-        return Meaning(f"it compares rows of the batch with each other, and each {one} has only its own share of them")
+    if _of_whole_batch(op, program):
+        return _not_linear(machines)
+    if kind in _REGROUPING:
+        return Meaning(f"it puts the rows of the batch into groups, and those of a share are others on each {one}")
     return Meaning(f"it works on the batch as a whole, and each {one} has a share of it")
+
+
+_REGROUPING = frozenset({"reshape", "reshape2", "unfold", "split", "unstack"})
+"""Ops that deal the rows of a batch to groups."""
+
+_INSTEAD_OF_NUMBERS = "compute it row by row, or all-reduce those numbers before"
+"""What to write instead of what is not linear in numbers of the whole batch, in PyTorch's words."""
+
+
+def _not_linear(machines: Machines) -> Meaning:
+    return Meaning(
+        f"it is not linear in numbers that are computed over the rows of the batch, and each {machines.kind} computes "
+        "them over its own",
+        _INSTEAD_OF_NUMBERS if machines.of_torch else "",
+    )
+
+
+def compares_rows(op: Op, program: Program) -> bool:
+    """Whether an op of a training program makes numbers of each row with each other row of the batch."""
+    names = [name for name in op.output_names if name in program.main_block.vars]
+    numbers = [program.main_block.vars[name].tensor for name in names]
+    floats = any(tensor is not None and tensor.dtype.text in ("f16", "f32", "f64") for tensor in numbers)
+    return floats and _role_forward(op) and _rows_by_rows(op, program)
 
 
 def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
     """The meaning of a sum or a mean over rows."""
+    division = _division(op, program)
+    if division is not None:
+        made = _of_division(op, division, program, machines, on_shares, step)
+        if made is not None:
+            return made
+    made = _of_undivided(op, kind, program, machines, on_shares, step)
+    doubtful = division is not None and -1 not in _shape(division.input("Y") or "", program)
+    return made._replace(doubtful=doubtful)
+
+
+def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
+    """The meaning of a sum or a mean over rows of which no division makes a mean."""
     one, ofall = machines.kind, f"{machines.kind}s"
-    divisor = _divisor(op, program)
-    if divisor is not None:
-        counts = _numbers(on_shares(divisor))
-        differ = len(set(counts.values())) > 1
-        if differ:
-            numbers = machines.counted(counts, step)
-            why = f"this mean counts {numbers}, tokens or weights that are not as many on every {one}"
-        else:
-            why = f"with a division it is a mean over tokens or weights that are not as many on every {one}"
-        instead = (
-            "divide the sum by the all-reduced count, and multiply it by the number of ranks"
-            if machines.of_torch
-            else f"divide by a number that all {ofall} have in common, such as the rows of a batch"
-        )
-        return Meaning(f"{why}, and the mean of the {ofall}' means weighs them alike", instead)
     rows = {index: float(len(value)) for index, value in _arrays(on_shares(op.input("X") or "")).items() if value.ndim}
     if facts_of(kind).mean_of_rows:
         if len(set(rows.values())) > 1:
-            return Meaning(
-                f"it is a mean over rows that are not the same number on every {one} ({machines.counted(rows, step)})"
-            )
+            return _of_other_rows(op, program, machines, rows, step)
         return Meaning(
             f"what is computed of this mean over the batch is not linear, and each {one} has a mean of its own",
             "compute it row by row, or all-reduce the mean before" if machines.of_torch else "",
+        )
+    if not _used_linearly(op, program):
+        return Meaning(
+            f"what is computed of this sum over the batch is not linear, and each {one} has a sum of its own",
+            "compute it row by row, or all-reduce the sum before" if machines.of_torch else "",
         )
     return Meaning(
         f"it adds up the rows of a share, and of what {ofall} make of their sums the mean is taken",
@@ -122,21 +186,212 @@ def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_sh
     )
 
 
-def _divisor(op: Op, program: Program) -> str | None:
-    """The variable of the batch in a division that makes a mean of this sum, or of which this sum is the count."""
-    reached, ops = {*op.output_names}, program.main_block.ops
+def _of_other_rows(op: Op, program: Program, machines: Machines, rows: Mapping[int, float], step: int) -> Meaning:
+    """The meaning of a mean over rows that are not as many everywhere: chosen ones, or all of a share."""
+    one, numbers = machines.kind, machines.counted(rows, step)
+    if _chosen(op.input("X") or "", program):
+        return Meaning(
+            f"this mean counts {numbers}, which are chosen and not as many on every {one}, and the mean of the "
+            f"{one}s' means weighs them alike",
+            _ALL_REDUCED if machines.of_torch else "",
+        )
+    return Meaning(
+        f"it is a mean over rows that are not the same number on every {one} ({numbers})",
+        "give every rank as many rows, or multiply the loss by its rows times the ranks by all rows"
+        if machines.of_torch
+        else "",
+    )
+
+
+_ALL_REDUCED = "divide the sum by the all-reduced count, and multiply it by the number of ranks"
+"""What to write instead of a mean by a count, in PyTorch's words."""
+
+
+def _chosen(name: str, program: Program) -> bool:
+    """Whether the rows of a value are those of the batch that something was true of."""
+    wanted = {name}
+    for op in reversed(program.main_block.ops):
+        if wanted.intersection(op.output_names):
+            if op.type in ("where_index", "masked_select", "nonzero"):
+                return True
+            wanted.update(op.input_names)
+    return False
+
+
+def _of_division(
+    op: Op, division: Op, program: Program, machines: Machines, on_shares: OnShares, step: int
+) -> Meaning | None:
+    """The meaning of a sum that is divided, or by which something is; None if what it is divided by is the same
+    everywhere, or belongs to each row.
+    """
+    one, ofall, divisor = machines.kind, f"{machines.kind}s", division.input("Y") or ""
+    arrays = _arrays(on_shares(divisor))
+    first = next(iter(arrays.values()), None)
+    if first is None or -1 in _shape(divisor, program):
+        return None
+    if all(value.shape == first.shape and (value == first).all() for value in arrays.values()):
+        return None
+    counts = {index: float(value.sum(dtype="float64")) for index, value in arrays.items()}
+    numbers = machines.counted(counts, step)
+    parts = [
+        (other, f"this is the {what} of the mean whose sum is at {_place(op)}")
+        for other, what in ((division, "division"), (_reduction_of(divisor, program), "count"))
+        if other is not None and other.location is not None and str(other.location) != str(op.location)
+    ]
+    if _of_parameters(divisor, program):
+        return Meaning(
+            f"this ratio divides by {numbers}, which each {one} computes over its own rows: it is not linear in that, "
+            f"and the mean of the {ofall}' ratios is not the ratio of the whole",
+            "compute the ratio row by row, or all-reduce both sums before" if machines.of_torch else "",
+            tuple(parts),
+        )
+    if len(set(counts.values())) > 1:
+        why = f"this mean counts {numbers}, tokens or weights that are not as many on every {one}"
+    else:
+        why = f"with a division it is a mean over tokens or weights that are not as many on every {one}"
+    instead = (
+        _ALL_REDUCED
+        if machines.of_torch
+        else f"divide by a number that all {ofall} have in common, such as the rows of a batch"
+    )
+    return Meaning(f"{why}, and the mean of the {ofall}' means weighs them alike", instead, tuple(parts))
+
+
+def _place(op: Op) -> str:
+    """The line of an op, in words."""
+    return f"line {op.location.line}" if op.location is not None else op.type
+
+
+def _role_forward(op: Op) -> bool:
+    return (op.role or OpRole.FORWARD) in (OpRole.FORWARD, OpRole.FORWARD | OpRole.LOSS)
+
+
+def _after(op: Op, program: Program) -> list[Op]:
+    """The forward ops after one of a program."""
+    ops = program.main_block.ops
     at = next((place for place, other in enumerate(ops) if other is op), len(ops))
-    for later in ops[at + 1 :]:
-        if (later.role or OpRole.FORWARD) not in (OpRole.FORWARD, OpRole.FORWARD | OpRole.LOSS):
-            break
+    return [later for later in ops[at + 1 :] if _role_forward(later)]
+
+
+def _division(op: Op, program: Program) -> Op | None:
+    """The division that makes a mean of this sum, or of which this sum is the count."""
+    reached = {*op.output_names}
+    for later in _after(op, program):
         if later.type == "elementwise_div":
             above, below = later.input("X") in reached, later.input("Y") in reached
             if above != below:
-                return later.input("Y")
+                return later
+        if later.type == "reciprocal" and later.input("X") in reached:
+            reached.update(later.output_names)
         passes_on = facts_of(later.type).numbers != "computed" or later.type in ("scale", "clip")
         if passes_on and not reached.isdisjoint(later.input_names):
             reached.update(later.output_names)
     return None
+
+
+def _reduction_of(name: str, program: Program) -> Op | None:
+    """The sum or the mean over rows that a value without rows is made of."""
+    wanted = {name}
+    for op in reversed(program.main_block.ops):
+        if _role_forward(op) and wanted.intersection(op.output_names):
+            if op.type == "reduce_sum" or facts_of(op.type).mean_of_rows:
+                return op
+            wanted.update(op.input_names)
+    return None
+
+
+_LINEAR = frozenset(
+    {"scale", "cast", "sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "assign"}
+)
+"""Ops whose results are linear in their inputs, all of them together."""
+
+
+def _used_linearly(op: Op, program: Program) -> bool:
+    """Whether the loss is linear in what an op makes, as far as is seen."""
+    reached, batch = {*op.output_names}, _of_batch(program)
+    for later in _after(op, program):
+        read = reached.intersection(later.input_names)
+        if not read:
+            continue
+        if later.type not in _LINEAR and facts_of(later.type).numbers not in ("moved", "in_order"):
+            others = [name for name in later.input_names if name not in reached]
+            product = later.type == "elementwise_mul" or (later.type == "elementwise_div" and later.input("X") in read)
+            if not product or len(read) > 1 or batch.intersection(others):
+                return False
+        reached.update(later.output_names)
+    return True
+
+
+def _of_batch(program: Program) -> set[str]:
+    """The variables of the forward ops that are computed of what is fed."""
+    block = program.main_block
+    reached = {name for name, var in block.vars.items() if var.need_check_feed}
+    for op in block.ops:
+        if _role_forward(op) and reached.intersection(op.input_names):
+            reached.update(op.output_names)
+    return reached
+
+
+def _of_parameters(name: str, program: Program) -> bool:
+    """Whether a value is computed of parameters."""
+    block, wanted = program.main_block, {name}
+    for op in reversed(block.ops):
+        if _role_forward(op) and wanted.intersection(op.output_names):
+            wanted.update(op.input_names)
+    return any(var.parameter is not None for one in wanted if (var := block.vars.get(one)) is not None)
+
+
+def _of_one_operator(op: Op, program: Program) -> list[Op]:
+    """The forward ops that one operator of a framework was translated to, to which this one belongs.
+
+    They stand at one place, and their results are named after that of the operator.
+    """
+    stems = {name.partition("@")[0].partition(".part")[0] for name in (*op.output_names, *_forward_names(op))}
+    return [
+        other
+        for other in program.main_block.ops
+        if _role_forward(other)
+        and other.location == op.location
+        and any(name.partition(".part")[0] in stems and ".part" in name for name in other.output_names)
+    ]
+
+
+def _forward_names(op: Op) -> list[str]:
+    return [name.partition("@")[0] for name in op.input_names if "@GRAD" in name]
+
+
+def _normalises(op: Op) -> bool:
+    return op.type == "batch_norm"
+
+
+def _writes_state(op: Op, program: Program) -> bool:
+    """Whether a forward op writes what is kept from step to step."""
+    held = [program.main_block.vars.get(name) for name in op.output_names]
+    return _role_forward(op) and bool(held) and all(var is not None and var.persistable for var in held)
+
+
+def _shape(name: str, program: Program) -> tuple[int, ...]:
+    var = program.main_block.vars.get(name.partition("@")[0])
+    return tuple(var.tensor.shape) if var is not None and var.tensor is not None else ()
+
+
+def _without_rows(op: Op, program: Program) -> bool:
+    """Whether an op makes values without a dim of rows of values that have one."""
+    made, read = ([_shape(name, program) for name in names] for names in (op.output_names, op.input_names))
+    return any(-1 in shape for shape in read) and not any(-1 in shape for shape in made)
+
+
+def _adds_up_products(op: Op, program: Program) -> bool:
+    """Whether an op adds up products of the elements of each row, over the rows."""
+    return op.type in _PRODUCTS and _without_rows(op, program)
+
+
+def _of_rows_and_whole(op: Op, program: Program) -> bool:
+    """Whether an op combines values of each row with values of the whole batch."""
+    batch = _of_batch(program)
+    names = [name.partition("@")[0] for name in op.input_names]
+    shapes = {name: _shape(name, program) for name in names if name in batch}
+    return any(-1 in shape for shape in shapes.values()) and any(-1 not in shape for shape in shapes.values())
 
 
 def _of_whole_batch(op: Op, program: Program) -> bool:
@@ -147,23 +402,13 @@ def _of_whole_batch(op: Op, program: Program) -> bool:
 
 
 def _rows_by_rows(op: Op, program: Program) -> bool:
-    """Whether an op makes a matrix of rows by rows."""
-    name = op.output("Out") or (op.input("Out@GRAD") or "").removesuffix("@GRAD")
-    var = program.main_block.vars.get(name)
-    return var is not None and var.tensor is not None and tuple(var.tensor.shape) == (-1, -1)
+    """Whether an op makes something of each row with each row: a matrix of rows by rows, or more dims of such."""
+    return any(_shape(name, program).count(-1) > 1 for name in op.output_names)
 
 
 def _arrays(values: Mapping[int, Any]) -> dict[int, Any]:
     plains = {index: plain(value) for index, value in values.items()}
     return {index: value for index, value in plains.items() if value is not None}
-
-
-def _numbers(values: Mapping[int, Any]) -> dict[int, float]:
-    """Values of one element as numbers; none if there is another."""
-    arrays = _arrays(values)
-    if any(array.size != 1 for array in arrays.values()):
-        return {}
-    return {index: float(array.reshape(-1)[0]) for index, array in arrays.items()}
 
 
 def machines_of(mode: str) -> Machines:

@@ -20,6 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.step_feeds import (
     Feeds,
     GivenFeeds,
@@ -53,7 +54,7 @@ class Given(NamedTuple):
         module = module_in_doubles(self.module, self.made.plan.trainers)
         made = compiled_in_doubles(self.made, module)
         of = self.workload
-        workload = Workload(module, of.text or None, of.steps, of.progress, of.shares)
+        workload = Workload(module, of.text or None, of.steps, of.progress, of.shares, buffers=of.buffers)
         given = self.feeds
         feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(step) for step in given]
         return Given(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
@@ -109,8 +110,9 @@ def _op(op: Op, trainers: int) -> Op:
 
 
 def values_in_doubles(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of f32 as f64, by name."""
-    return {name: _value(value) for name, value in values.items()}
+    """Arrays of f32 as f64, by name, dealt as they are."""
+    wide = {name: _value(value) for name, value in values.items()}
+    return Dealt(wide, values.rows) if isinstance(values, Dealt) else wide
 
 
 def _value(value: Any) -> Any:
@@ -225,6 +227,8 @@ class Workload:
         progress: OnProgress | None = None,
         shares: Weighing = "equal",
         watch: Watch | None = None,
+        *,
+        buffers: bool = False,
     ):
         self.text = text or ""
         self.progress: OnProgress = progress or (lambda _what, _done, _of: None)
@@ -232,6 +236,10 @@ class Workload:
         self.steps = steps
         self.shares: Weighing = shares
         """How much the shares of a batch count."""
+        self.buffers = buffers
+        """Whether what programs keep for metrics is part of a model, of which only the first trainer's counts: then it
+        is compared as other states are.
+        """
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)
         self.known = known
@@ -278,7 +286,7 @@ class Workload:
     @cached_property
     def metrics(self) -> frozenset[str]:
         """The variables for metrics only, in any program (`metrics_of`)."""
-        return metrics_of(self.whole)
+        return frozenset() if self.buffers else metrics_of(self.whole)
 
     @cached_property
     def sums(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import MAIN, Program
-from pstranspile.runtime.run.batch import Batch, Part, chosen, rows_of
+from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, rows_of
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, divided
@@ -219,14 +219,16 @@ def share(size: int, trainer: int, trainers: int) -> tuple[int, int]:
 def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: int) -> Batch:
     """A trainer's share of what is fed in a step: rows of arrays, sequences of LoDTensors.
 
-    An input with fixed dims is given whole to every trainer.
+    An input with fixed dims is given whole to every trainer. Rows that are dealt already stay where they are.
     """
     parts: dict[str, Part | None] = {}
     values: dict[str, Any] = {}
     for name, value in feed.items():
         values[name] = value
         if divided(program, name) and (isinstance(value, LoDTensor) or np.ndim(value)):
-            rows = range(*share(rows_of(value), trainer, trainers))
+            size = rows_of(value)
+            dealt = feed.share(size, trainer, trainers) if isinstance(feed, Dealt) else None
+            rows = range(*(dealt or share(size, trainer, trainers)))
             values[name], parts[name] = chosen(value, rows)
     return Batch(values, parts)
 

@@ -14,8 +14,8 @@ from pstranspile.ir.types import DType
 
 # Values of other dims: reshaped, and repeated up to dims, which may be known at run time only.
 
-FAR = (1 << 31) - 1
-"""Past the end of any dim."""
+FAR = (1 << 31) - (1 << 7)
+"""Past the end of any dim; attributes of f32 hold it."""
 
 
 def with_x_shape(op_type: str, source: str, out: str, reading: Reading, **attrs: object) -> None:

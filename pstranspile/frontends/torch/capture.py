@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
@@ -95,8 +96,10 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
             warnings.simplefilter("ignore")
             try:
                 exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
-                guards = [Guard(_BATCH.sub("L['flat_args']", text)) for text in getattr(exported, "_guards_code", ())]
-                return _captured(_decomposed(exported, known), names, guards)
+                texts = [_BATCH.sub("L['flat_args']", text) for text in getattr(exported, "_guards_code", ())]
+                guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
+                stacks = _inner_stacks(exported)
+                return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
                 raise
             except Exception as problem:  # whatever torch's compiler raises about the user's code
@@ -106,6 +109,42 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
 
 _BATCH = re.compile(r"L\['batch'\]")
 """The tensors of a batch in guards on code that was run, as torch writes them; elsewhere they are `flat_args`."""
+
+_MANY = re.compile(r"(?:<=|>|<|>=) 25$")
+"""How a condition ends by which `cdist` chooses the faster of two ways to compute the same."""
+
+
+def _of_speed(guard: str, exported: Any) -> bool:
+    """Whether a condition decides only how fast the graph is."""
+    distances = any("cdist" in str(node.target) for node in exported.graph.nodes)
+    return distances and _MANY.search(guard) is not None
+
+
+def _inner_stacks(exported: Any) -> dict[str, str]:
+    """The stacks of the nodes of inner graphs, such as that of a `torch.no_grad()` block, by the line of code that
+    torch writes for a node. Of lines that several have, none.
+    """
+    result: dict[str, str] = {}
+    for name, module in exported.graph_module.named_modules():
+        if not name or not hasattr(module, "graph"):
+            continue
+        stacks = {node.name: node.meta.get("stack_trace") for node in module.graph.nodes}
+        for line in str(module.code).splitlines():
+            stack = stacks.get(line.strip().partition(" ")[0])
+            if stack:
+                result[line.strip()] = "" if result.get(line.strip(), stack) != stack else stack
+    return result
+
+
+def _with_stacks(exported: Any, stacks: Mapping[str, str]) -> Any:
+    """A graph whose nodes come from the user's lines where torch has the code of an inner graph in their place."""
+    for node in exported.graph.nodes if stacks else ():
+        lines = (node.meta.get("stack_trace") or "").splitlines()
+        known = [stack for line in lines if (stack := stacks.get(line.strip()))]
+        if known:
+            node.meta["stack_trace"] = known[-1]
+    return exported
+
 
 _OF_ELEMENTS = ("cross_entropy_loss", "nll_loss_nd", "nll_loss")
 """Losses whose dims torch 2.13 loses as it makes a graph without side effects, if they are not reduced."""
@@ -121,9 +160,15 @@ _ROUNDS = 5
 """How often operators are replaced by others, whose own definitions may need it again."""
 
 
+@cache
+def _decompositions() -> Mapping[Any, Any]:
+    """What torch defines operators by. To ask torch for it takes long."""
+    return dict(torch_library("torch.export").default_decompositions())
+
+
 def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
     """A graph without side effects, whose operators that are not known are replaced by those that define them."""
-    every = torch_library("torch.export").default_decompositions()
+    every = _decompositions()
     tried: set[Any] = set()
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
         aten = torch_library().ops.aten

@@ -198,29 +198,6 @@ def _bucketize(node: Any, tracing: Tracing, out: str) -> None:
     tracing.draft.stop_gradient.update((one, before, bound, counts, out))
 
 
-@aten("_cdist_forward", "cdist")
-def _cdist(node: Any, tracing: Tracing, out: str) -> None:
-    """The distances of all rows of two values, whose gradient is 0 where they are 0."""
-    x, y, order = tracing.value(node.args[0]), tracing.value(node.args[1]), float(argument(node, 2, "p", 2.0))
-    if order not in (1.0, 2.0):
-        raise Refused(f"it is a distance of the order {order}")
-    rank = len(tracing.dims(x))
-    with_x_shape("unsqueeze2", x, rows := tracing.temp(x), tracing, axes=[rank - 1])
-    with_x_shape("unsqueeze2", y, columns := tracing.temp(y), tracing, axes=[rank - 2])
-    first, second = of_one_shape([rows, columns], tracing)
-    way = tracing.made("elementwise_sub", out, X=first, Y=second)
-    if order == 1:
-        reduced("reduce_sum", tracing.made("abs", out, X=way), out, [rank], False, tracing)
-        return
-    reduced("reduce_sum", tracing.made("square", out, X=way), total := tracing.temp(out), [rank], False, tracing)
-    kind = tracing.dtype(total)
-    none = compared("equal", total, tracing.constant_of(0.0, kind, out), tracing)
-    condition, one, held = of_one_shape([none, tracing.constant_of(1.0, kind, out), total], tracing)
-    root = tracing.made("sqrt", out, X=tracing.made("where", out, Condition=condition, X=one, Y=held))
-    zero = of_one_shape([tracing.constant_of(0.0, kind, out), root], tracing)[0]
-    tracing.op("where", {"Condition": condition, "X": zero, "Y": root}, {"Out": out})
-
-
 @aten("expm1")
 def _expm1(node: Any, tracing: Tracing, out: str) -> None:
     tracing.scale(tracing.made("exp", out, X=tracing.value(node.args[0])), out, 1.0, -1.0)
@@ -749,7 +726,7 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
     keep = bool(argument(node, 3, "keepdim", False))
     if order == 2:
         reduced("reduce_sum", tracing.made("square", out, X=x), total := tracing.temp(out), axes, keep, tracing)
-        tracing.op("sqrt", {"X": total}, {"Out": out})
+        root(total, out, tracing)
     elif order == 1:
         reduced("reduce_sum", tracing.made("abs", out, X=x), out, axes, keep, tracing)
     elif order == math.inf:
@@ -758,6 +735,49 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
         powers = tracing.made("pow", out, {"factor": order}, X=tracing.made("abs", out, X=x))
         reduced("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
         tracing.op("pow", {"X": total}, {"Out": out}, factor=1 / order)
+
+
+def root(x: str, out: str, tracing: Tracing) -> None:
+    """The root of a sum of squares; of one that is 0 the gradient is 0, as torch's norms have it."""
+    zero = tracing.constant_of(0.0, tracing.dtype(x), out)
+    none = tracing.as_type(compared("equal", x, zero, tracing), tracing.dtype(x))
+    tracing.draft.stop_gradient.add(none)
+    shifted = tracing.made("sqrt", out, X=tracing.made("elementwise_add", out, X=x, Y=none))
+    tracing.op("elementwise_sub", {"X": shifted, "Y": none}, {"Out": out})
+
+
+@aten("_cdist_forward", "cdist")
+def _distances(node: Any, tracing: Tracing, out: str) -> None:
+    rows, others = tracing.value(node.args[0]), tracing.value(node.args[1])
+    order, rank = float(argument(node, 2, "p", 2.0)), len(tracing.dims(rows))
+    apart = tracing.made(
+        "elementwise_sub", out, X=_unsqueezed(rows, rank - 1, tracing), Y=_unsqueezed(others, rank - 2, tracing)
+    )
+    if order == 2:
+        reduced("reduce_sum", tracing.made("square", out, X=apart), total := tracing.temp(out), [rank], False, tracing)
+        root(total, out, tracing)
+    elif order == 1:
+        reduced("reduce_sum", tracing.made("abs", out, X=apart), out, [rank], False, tracing)
+    else:
+        raise Refused(f"its distances are of order {order:g}; those of order 1 and 2 are translated")
+
+
+def _unsqueezed(x: str, axis: int, tracing: Tracing) -> str:
+    """A value with one more dim of one element."""
+    sizes = sizes_of(x, tracing)
+    reshape(x, wide := tracing.temp(x), [*sizes[:axis], 1, *sizes[axis:]], tracing)
+    return wide
+
+
+@aten("logcumsumexp")
+def _log_cumsum_exp(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.value(node.args[0])
+    axis = node.args[1] % max(len(tracing.dims(x)), 1)
+    reduced("reduce_max", x, largest := tracing.temp(out), [axis], True, tracing)
+    tracing.draft.stop_gradient.add(largest)
+    powers = tracing.made("exp", out, X=tracing.made("elementwise_sub", out, X=x, Y=largest))
+    sums = tracing.made("cumsum", out, {"axis": axis}, X=powers)
+    tracing.op("elementwise_add", {"X": tracing.made("log", out, X=sums), "Y": largest}, {"Out": out})
 
 
 @aten("cumsum")
@@ -775,6 +795,7 @@ def _cumsum(node: Any, tracing: Tracing, out: str) -> None:
     "ones",
     "scalar_tensor",
     "empty",
+    "empty_permuted",
     "new_zeros",
     "new_ones",
     "new_full",
@@ -792,8 +813,13 @@ def _full(node: Any, tracing: Tracing, out: str) -> None:
         "full_like": lambda: node.args[1],
         "scalar_tensor": lambda: node.args[0],
     }
-    number = values[kind]() if kind in values else int("ones" in kind)
+    number: Any = values[kind]() if kind in values else int("ones" in kind)
     if hasattr(number, "name"):
+        if kind in ("full_like", "new_full", "full", "scalar_tensor") and number.name in tracing.integers:
+            given = _operand(number, dtype_of(node.meta["val"].dtype), tracing, out)
+            shape = tracing.shape_of(node.meta["val"], out)
+            expand(given, out, shape, tracing) if shape else tracing.alias(out, given)
+            return
         raise Refused("it fills a tensor with a number that a run makes")
     shape = tracing.shape_of(node.meta["val"], out)
     value = np.array([number], str(node.meta["val"].dtype).removeprefix("torch."))

@@ -538,6 +538,41 @@ def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) 
     return narrow, places
 
 
+@aten("median", "kthvalue")
+def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
+    kind, _, overload = node.target.__name__.partition(".")
+    x = tracing.value(node.args[0])
+    rank, of_all = len(tracing.dims(x)), kind == "median" and overload == "default"
+    size = 1
+    if of_all:
+        for at in range(rank):
+            size = tracing.integer("Mul", size, tracing.size(x, at))
+        reshape(x, flat := tracing.temp(x), [-1], tracing)
+        x, axis, keep = flat, 0, False
+    else:
+        at = 2 if kind == "kthvalue" else 1
+        axis, keep = argument(node, at, "dim", -1) % max(rank, 1), bool(argument(node, at + 1, "keepdim", False))
+        size = tracing.size(x, axis)
+    # of two in the middle, a median is the lower
+    count = (
+        tracing.number_of(node.args[1])
+        if kind == "kthvalue"
+        else tracing.integer("Div", tracing.integer("Add", size, 1), 2)
+    )
+    made: list[str] = []
+    for value in _ordered(x, out, axis, count, largest=False, tracing=tracing):
+        cut(value, one := tracing.temp(out), axis, tracing.integer("Add", count, -1), count, 1, tracing)
+        if not keep:
+            reduced("reduce_sum", one, narrow := tracing.temp(out), [axis], False, tracing)
+            one = narrow
+        made.append(one)
+    tracing.draft.stop_gradient.add(made[1])
+    if of_all:
+        tracing.alias(out, made[0])
+    else:
+        tracing.parts[node.name] = [*made]
+
+
 @aten("one_hot")
 def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
     depth = argument(node, 1, "num_classes", -1)
@@ -546,6 +581,19 @@ def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
     made = tracing.made("one_hot_v2", out, {"depth": depth}, X=tracing.value(node.args[0]))
     tracing.cast(made, out, DType.INT64)
     tracing.draft.stop_gradient.update((made, out))
+
+
+def _ordered(x: str, of: str, axis: int, count: int, *, largest: bool, tracing: Tracing) -> list[str]:
+    """So many elements along an axis, from the largest or from the smallest on, and their places."""
+    rank = len(tracing.dims(x))
+    given = swapped(x, axis, rank - 1, tracing)
+    given = given if largest else tracing.scaled(given, -1.0)
+    values, places = tracing.temp(of), tracing.temp(of)
+    number = {"K": tracing.measured(count)} if is_code(count) else {}
+    tracing.op("top_k", {"X": given, **number}, {"Out": values, "Indices": places}, k=-1 if number else count)
+    tracing.draft.stop_gradient.add(places)
+    made = values if largest else tracing.scaled(values, -1.0)
+    return [swapped(made, axis, rank - 1, tracing), swapped(places, axis, rank - 1, tracing)]
 
 
 @aten("topk", "sort", "argsort")
@@ -560,45 +608,11 @@ def _in_order(node: Any, tracing: Tracing, out: str) -> None:
         axis = argument(node, 1, "dim", -1) if plain else node.kwargs.get("dim", -1)
         largest = bool(argument(node, 2, "descending", False)) if plain else bool(node.kwargs.get("descending", False))
         count = tracing.size(x, axis % rank)
-    axis %= rank
-    given = swapped(x, axis, rank - 1, tracing)
-    given = given if largest else tracing.scaled(given, -1.0)
-    values, places = tracing.temp(out), tracing.temp(out)
-    number = {"K": tracing.measured(count)} if is_code(count) else {}
-    tracing.op("top_k", {"X": given, **number}, {"Out": values, "Indices": places}, k=-1 if number else count)
-    tracing.draft.stop_gradient.add(places)
-    made = values if largest else tracing.scaled(values, -1.0)
-    results = [swapped(made, axis, rank - 1, tracing), swapped(places, axis, rank - 1, tracing)]
+    results = _ordered(x, out, axis % rank, count, largest=largest, tracing=tracing)
     if kind == "argsort":
         tracing.alias(out, results[1])
     else:
         tracing.parts[node.name] = [*results]
-
-
-@aten("median.dim", "kthvalue")
-def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
-    """The k-th smallest elements along an axis, and their places; the lower of two in the middle."""
-    middle, x = node.target.__name__.startswith("median"), tracing.value(node.args[0])
-    axis = argument(node, 1 if middle else 2, "dim", -1) % max(len(tracing.dims(x)), 1)
-    size, keep = tracing.size(x, axis), bool(argument(node, 2 if middle else 3, "keepdim", False))
-    if is_code(size):
-        raise Refused("it orders as many elements as the batch has")
-    at = (size - 1) // 2 if middle else int(node.args[1]) - 1
-    last = len(tracing.dims(x)) - 1
-    given = tracing.scaled(swapped(x, axis, last, tracing), -1.0)
-    values, places = tracing.temp(out), tracing.temp(out)
-    tracing.op("top_k", {"X": given}, {"Out": values, "Indices": places}, k=at + 1)
-    cut(places, one := tracing.temp(out), last, at, at + 1, 1, tracing)
-    tracing.draft.stop_gradient.update((values, places, one))
-    place = swapped(one, axis, last, tracing)
-    gathered(x, place, found := tracing.temp(out), axis, tracing)
-    made = [tracing.resolved(found), place]
-    if not keep:
-        for which, value in enumerate(made):
-            reduced("reduce_sum", value, narrow := tracing.temp(out), [axis], False, tracing)
-            made[which] = narrow
-    tracing.draft.stop_gradient.add(made[1])
-    tracing.parts[node.name] = [*made]
 
 
 @aten("masked_select")

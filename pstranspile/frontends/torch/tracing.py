@@ -79,13 +79,17 @@ class Tracing(Reading):
 
     def begin(self, node: Any) -> str:
         """The variable that the value of a node goes to; ops made from now on come from the node's line."""
-        location = user_line(node.meta.get("stack_trace"))
-        self.draft.origin = Origin("main", 0, -1, location) if location is not None else None
+        self.come_from(node)
         name = node.name if node.name not in self._taken else self.draft.names.mint(node.name)
         self._taken.add(name)
         self.names[node.name] = name
         self.note(name, node.meta.get("val"))
         return name
+
+    def come_from(self, node: Any) -> None:
+        """Has ops that are made from now on come from the line of a node; from none of None."""
+        location = user_line(node.meta.get("stack_trace")) if node is not None else None
+        self.draft.origin = Origin("main", 0, -1, location) if location is not None else None
 
     def note(self, name: str, value: Any) -> None:
         """Keeps the dims that torch has found for a value."""

@@ -248,11 +248,13 @@ def translated(graph: Captured, model: Any) -> Tracing:
             findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=notes))
     if findings:
         raise DiagnosticError(findings)
-    tracing.draft.origin = None
+    by_name = {node.name: node for node in graph.nodes}
     for made, buffer in graph.changed.items():
         source = tracing.resolved(tracing.names[made])
         if source != buffer:
+            tracing.come_from(by_name.get(made))
             tracing.op("assign", {"X": source}, {"Out": buffer})
+    tracing.draft.origin = None
     return tracing
 
 
@@ -333,6 +335,8 @@ def _read(node: Any, tracing: Tracing) -> None:
             tracing.integers[node.name] = tracing.integer(kind, *map(tracing.number_of, node.args))
     elif name.startswith("sym_size"):
         tracing.integers[node.name] = tracing.size(tracing.value(node.args[0]), node.args[1])
+    elif name == "sym_float" and node.args[0].name in tracing.integers:
+        tracing.integers[node.name] = tracing.integers[node.args[0].name]
     elif name.startswith("sym_numel"):
         size, value = 1, tracing.value(node.args[0])
         for axis in range(len(tracing.dims(value))):

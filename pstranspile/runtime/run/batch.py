@@ -51,6 +51,23 @@ class Batch(dict[str, Any]):
         self.weight = weight
 
 
+class Dealt(dict[str, Any]):
+    """The feeds of a step, by name, whose rows are dealt to machines as they say: `rows` to each, in order."""
+
+    def __init__(self, values: Mapping[str, Any], rows: Sequence[int]):
+        super().__init__(values)
+        self.rows = tuple(rows)
+
+    def share(self, size: int, machine: int, machines: int) -> tuple[int, int] | None:
+        """The first row of a machine and that after its last one; None where so many rows, or for so many machines, are
+        not what is dealt.
+        """
+        if len(self.rows) != machines or sum(self.rows) != size:
+            return None
+        first = sum(self.rows[:machine])
+        return first, first + self.rows[machine]
+
+
 def rows_of(value: Value) -> int:
     """How many rows a fed value has; of a ragged one, how many sequences."""
     if value.__class__ is np.ndarray and value.ndim:  # as it mostly is

@@ -27,7 +27,7 @@ from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING
-from pstranspile.runtime.run.batch import joined
+from pstranspile.runtime.run.batch import Dealt, joined, rows_of
 from pstranspile.runtime.run.feeds import (
     declared,
     describe,
@@ -133,7 +133,7 @@ class RowFeeds:
 def batches_of_rows(
     source: RowSource, program: Program, trainers: int, steps: int | None, most: int
 ) -> list[Mapping[str, Any]]:
-    """What so many trainers together are fed in each step, their shares one after another.
+    """What so many trainers together are fed in each step, their shares one after another, and dealt to them so.
 
     `steps`: of how many steps (default: of all that there are, at most `most`). Raises DiagnosticError.
     """
@@ -145,7 +145,10 @@ def batches_of_rows(
         if not shares:
             require_steps(step, steps or 0)
             break
-        result.append(dict(joined(shares, [name for name in shares[0] if divided(program, name)])))
+        names = [name for name in shares[0] if divided(program, name)]
+        whole, rows = dict(joined(shares, names)), [{rows_of(share[name]) for name in names} for share in shares]
+        alike = len(shares) == trainers and all(len(counts) == 1 for counts in rows)
+        result.append(Dealt(whole, [counts.pop() for counts in rows]) if alike else whole)
     return result
 
 

@@ -23,6 +23,10 @@ def _put(a):
     return b
 
 
+def _again(a):
+    return torch.arange(a.shape[0]) // 2
+
+
 def _accumulated(a):
     places = torch.tensor([0, 1, 0, 2])
     return torch.zeros_like(a).index_put((places,), a[:4], accumulate=True) + a.index_add(1, places, a[:, :4])
@@ -84,10 +88,15 @@ REDUCTIONS = {
     "cdist": lambda a: torch.cdist(a, a.flip(0)).mean(1, keepdim=True) * a + torch.cdist(a, a, p=1.0) @ a,
     "cosine": lambda a: functional.cosine_similarity(a, a.flip(1), dim=1)[:, None] * a,
     "cumsum": lambda a: a.cumsum(1),
+    "distances": lambda a: torch.cdist(a, a) @ a + torch.cdist(a, a[:3], p=1.0).mean(1, keepdim=True),
+    "kth": lambda a: a.kthvalue(2, 1).values[:, None] * a + a.kthvalue(3, 1, keepdim=True)[0],
+    "logcumsumexp": lambda a: a.logcumsumexp(0) + a.logcumsumexp(1),
+    "median": lambda a: a * a.median() + a.median(1, keepdim=True).values,
+    "norm_of_zeros": lambda a: functional.normalize(a * (torch.arange(a.shape[0]) > 3)[:, None], dim=1) + a,
     "log_softmax": lambda a: a.log_softmax(0),
     "logsumexp": lambda a: torch.logsumexp(a, 1, keepdim=True) + a,
     "max_dim": lambda a: a.max(1, keepdim=True)[0] + a,
-    "median": lambda a: a.median(1, keepdim=True)[0] * a + a.kthvalue(2, 1, keepdim=True)[0],
+    "median_of_rows": lambda a: a.median(1, keepdim=True)[0] * a + a.kthvalue(2, 1, keepdim=True)[0],
     "mean": lambda a: a - a.mean(0),
     "min_dim": lambda a: a.min(dim=1).values[:, None] * a,
     "norm": lambda a: a / a.norm(dim=1, keepdim=True) + functional.normalize(a, p=1.0),
@@ -119,6 +128,7 @@ DIMS = {
     "permute": lambda a: a[:, None].expand(-1, 3, -1).permute(2, 0, 1).sum(2).T,
     "repeat": lambda a: a.repeat(1, 2)[:, :6] * a,
     "roll": lambda a: torch.roll(a, 2, 1) * a,
+    "size_as_number": lambda a: a * torch.tensor(float(a.shape[0])).log(),
     "size": lambda a: a * a.shape[0] / a.size(0) + a.numel(),
     "slice": lambda a: a[:, 1:5:2].sum(1, keepdim=True) + a[:, -3:].repeat(1, 2),
     "split": lambda a: torch.cat([p * i for i, p in enumerate(a.split([1, 2, 3], 1), 1)], 1),
@@ -140,6 +150,7 @@ INDICES = {
     "index_behind": lambda a: (
         torch.zeros_like(a).index_copy(1, torch.tensor([2, 0]), a[:, :2]) + a.index_fill(1, torch.tensor([1]), 0.5)
     ),
+    "index_twice": lambda a: a[:, [2, 0, 0, 5, 5, 5]] + a[_again(a)] + a.index_select(0, _again(a)),
     "index_between": lambda a: a.view(-1, 2, 3)[:, [0, 1, 1], [2, 0, 1]].repeat(1, 2),
     "index_put": _put,
     "index_rows": lambda a: a[torch.arange(a.shape[0]), a.argmax(1)][:, None] * a,

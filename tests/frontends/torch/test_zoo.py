@@ -1,0 +1,80 @@
+"""The zoo of training setups: what `pt.check` says of each is what DDP really does, with the cause and the line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import pstranspile.torch as pt  # noqa: E402
+from pstranspile.ir.diagnostics import DiagnosticError  # noqa: E402
+from pstranspile.tools.cli import main  # noqa: E402
+from tests.frontends.torch.zoo import refused  # noqa: E402
+from tests.frontends.torch.zoo.kinds import CASES  # noqa: E402
+from tests.frontends.torch.zoo.record import SAME, TRUTH  # noqa: E402
+
+TOLD = json.loads(TRUTH.read_text())
+VERBS = str(Path(TRUTH).with_name("verbs.py"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_as_many_setups_differ_as_there_must_be():
+    assert TOLD.keys() == CASES.keys()
+    assert all((TOLD[name] > SAME) == bool(case.words) for name, case in CASES.items())
+    assert sum(bool(case.words) for case in CASES.values()) >= 60
+    assert sum(not case.words for case in CASES.values()) >= 60
+    assert all(bool(case.lines) == bool(case.words) for case in CASES.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_is_that_of_ddp(name):
+    case = CASES[name]
+    setup = case.setup()
+    options = {"loss": setup.loss, "optimizer": setup.optimizer, "steps": 4, **setup.options}
+    training = pt.trace(setup.model, setup.batches[0], **options)
+    for batches in (setup.batches, None) if case.made else (setup.batches,):
+        report = pt.check_training(training, batches)
+        assert not str(report).startswith("not shown"), report
+        assert report.equal == (TOLD[name] <= SAME), report
+        if not report.equal:
+            assert any(re.search(case.words, cause.what) for cause in report.causes), report
+            named = {(cause.location.file, cause.location.line) for cause in report.causes if cause.location}
+            assert named.intersection(case.lines), report
+
+
+@pytest.mark.parametrize("name", refused.CASES)
+def test_what_is_not_translated_is_refused_at_its_line(name):
+    model, loss, batch = refused.CASES[name]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(DiagnosticError, match=r"refused\.py:\d+: error\[torch-(export|op)\]"):
+        pt.check(model, batch, loss=loss, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    "name", ["masked_mean", "masked_mean_of_sentences", "batch_norm", "in_batch_negatives", "adam"]
+)
+def test_the_command_says_the_same(name, capsys):
+    code = main(["check", f"{VERBS}:{name}", "--mode", "ddp", "--trainers", "2"])
+    told = capsys.readouterr().out
+    assert code == (1 if CASES[name].words else 0), told
+    assert re.search(CASES[name].words, told), told
+    for file, line in CASES[name].lines:
+        assert f"{file.rpartition('/')[2]}:{line}:" in told
+
+
+@pytest.mark.parametrize(
+    ("loader", "rows"), [("even", ""), ("uneven", "5 on rank 0, 4 on rank 1"), ("lopsided", "6 on rank 0, 2 on rank 1")]
+)
+def test_ranks_have_the_rows_that_a_loader_gives_them(loader, rows, capsys):
+    code = main(["check", f"{VERBS}:adam", "--mode", "ddp", "--trainers", "2", "--feed", f"{VERBS}:{loader}"])
+    told = capsys.readouterr().out
+    assert code == (1 if rows else 0), told
+    assert rows in told
