@@ -146,7 +146,7 @@ INDICES = {
     "drawn": lambda a: a + 0 * (torch.randn_like(a) + torch.rand(a.shape[0], 6) + torch.bernoulli(a.sigmoid())),
     "gather": lambda a: a.gather(1, (a > 0).long()) * a[:, :1] + a,
     "index": lambda a: a[:, [2, 0, 1, 5, 4, -3]],
-    "index_again": lambda a: a[:, [0, 0, 1, 5, 5, 5]] * a[[1, 1, 2, 0, 0, 3, 4, 5]],
+    "index_again": lambda a: a[:, [0, 0, 1, 5, 5, 5]] * a,
     "index_behind": lambda a: (
         torch.zeros_like(a).index_copy(1, torch.tensor([2, 0]), a[:, :2]) + a.index_fill(1, torch.tensor([1]), 0.5)
     ),
