@@ -53,11 +53,16 @@ def value_of(file: str, name: str) -> Any:
     if not os.path.isfile(place):
         problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
-    with redirect_stdout(sys.stderr):
-        imported = calling(file, lambda: _imported(file, place))
+    imported = imported_file(file)
     if not hasattr(imported, name):
         _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
     return getattr(imported, name)
+
+
+def imported_file(file: str) -> ModuleType:
+    """The module of a Python file, imported once. Raises DiagnosticError as `module_of` does."""
+    with redirect_stdout(sys.stderr):
+        return calling(file, lambda: _imported(file, os.path.realpath(file)))
 
 
 def function_of(file: str, name: str) -> Callable[..., Any]:
