@@ -17,6 +17,7 @@ from pstranspile.compiler.job.file import load_job
 from pstranspile.frontends.loading import of_python
 from pstranspile.frontends.torch.training import Training
 from pstranspile.ir.expect import expect_number, suggesting, wrong_type
+from pstranspile.runtime.kernels.programs.modules import HERE, no_source
 from pstranspile.runtime.run.files import read_arrays
 from pstranspile.runtime.run.step_feeds import RowSource
 from pstranspile.runtime.values import SelectedRows
@@ -87,6 +88,8 @@ def launch(
     if not isinstance(training, Training):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type("launch", "what pstranspile.torch.trace gives", training, "Training")
     require_no_machine()
+    if training.source.startswith(HERE):
+        raise no_source("the step calls a module of PyTorch, which the processes of the job would not find")
     of_processes = {
         "lease": lease, "state": state, "state_every": state_every, "threads": threads, "logs": logs,
         "on_report": on_report,

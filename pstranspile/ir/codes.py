@@ -223,6 +223,8 @@ OwnCode = Literal[
     "torch-loss",
     "torch-op",
     "torch-optimizer",
+    "torch-random",
+    "torch-source",
     "trained-in-block",
     "trained-twice",
     "training-name-unknown",

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from pstranspile.frontends.python_file import imported_file
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Location
+from pstranspile.runtime.files.python_file import imported_file
 
 _SCRIPT = "__main__"
 """The module of what a script defines. In another process this is another module."""

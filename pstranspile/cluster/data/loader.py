@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from pstranspile.cluster.machines.feeding import share
-from pstranspile.frontends.python_file import calling, function_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed
 from pstranspile.ir.model import Location, Program
+from pstranspile.runtime.files.python_file import calling, function_of
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf
 from pstranspile.runtime.values import array_of
 

@@ -19,7 +19,7 @@ from pstranspile.ir.model import Location, Module
 
 _Result = TypeVar("_Result")
 
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = str(Path(__file__).parents[2])
 """The folder of this package, whose frames say nothing to the author of a file."""
 
 _IMPORTING = (str(importlib.__path__[0]), "<frozen importlib")
@@ -36,7 +36,9 @@ def module_of(file: str, name: str) -> Module:
     """
     found = value_of(file, name)
     with redirect_stdout(sys.stderr):
-        made = calling(file, found) if callable(found) and not hasattr(found, "module") else found
+        made: Any = calling(file, found) if callable(found) and not hasattr(found, "module") else found
+    if hasattr(made, "found_at"):
+        made.found_at(f"{file}:{name}")
     module = getattr(made, "module", made)
     if not isinstance(module, Module):
         _refuse(
