@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
+    from pstranspile.cluster.net.launch import launch
     from pstranspile.compiler.analysis.facts import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
@@ -86,6 +87,7 @@ _API = {
     "export": "frontends.loading:export",
     "make_op": "ops.build:make_op",
     "op_graph": "compiler.analysis.uses:op_graph",
+    "launch": "cluster.net.launch:launch",
     "load": "frontends.loading:load",
     "load_checkpoint": "cluster.checkpoint.api:load_checkpoint",
     "load_job": "compiler.job.file:load_job",
@@ -145,6 +147,7 @@ __all__ = [
     "dumps",
     "error",
     "export",
+    "launch",
     "load",
     "load_checkpoint",
     "load_job",

@@ -17,6 +17,7 @@ import numpy as np
 
 from pstranspile.cluster.checkpoint.inference import is_checkpoint, starting_values
 from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.pytorch import launch
 from pstranspile.frontends.torch.capture import torch_library
 from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_value
 from pstranspile.frontends.torch.training import Training, operators, trace
@@ -77,6 +78,7 @@ __all__ = [
     "check_training",
     "clip_grad_norm",
     "clip_grad_value",
+    "launch",
     "operators",
     "state_dict",
     "trace",

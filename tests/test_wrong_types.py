@@ -84,6 +84,8 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "simulate, fetch": ("mapping scope", lambda value: ps.simulate(COMPILED, fetch=value)),
     "simulate, init": ("None mapping scope", lambda value: ps.simulate(COMPILED, init=value)),
     "simulate, faults": ("None", lambda value: ps.simulate(COMPILED, faults=value)),
+    "launch": ("compiled", ps.launch),
+    "launch, restarts": ("number", lambda value: ps.launch(COMPILED, restarts=value)),
     "Cluster": ("mapping scope", ps.Cluster),
     "analyze": ("program", ps.analyze),
     "op_graph": ("program", lambda value: ps.op_graph(value, [])),

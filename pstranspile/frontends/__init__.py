@@ -5,6 +5,6 @@ formats: ProgramDesc protobuf with its metadata (`program_desc`, `meta`), ONNX (
 the graphs that PyTorch exports of a model (`torch`).
 
 Other wings use `loading` (load, loads, export), `layers` and `autodiff`, `program_desc`, `meta` and `protobuf_schema`,
-`onnx.importing`, `onnx.writing`, `mlir`, `drawing`, `python_file` and `torch`. Its own are `autodiff.averages` and
+`onnx.importing`, `onnx.writing`, `mlir`, `drawing` and `torch`. Its own are `autodiff.averages` and
 `autodiff.schedules`. Read `loading.py` first.
 """

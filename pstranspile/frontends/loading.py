@@ -135,7 +135,7 @@ def _made_by_python(
     file: str, name: str, startup: str | os.PathLike[str] | None, meta: str | os.PathLike[str] | None
 ) -> Module:
     """The module of a Python file's function, which has everything that `startup` and `meta` would tell."""
-    from pstranspile.frontends.python_file import module_of
+    from pstranspile.runtime.files.python_file import module_of
 
     for given, what in ((startup, "a startup program"), (meta, "what a ProgramDesc does not carry")):
         if given is not None:

@@ -131,6 +131,8 @@ class OpFacts(NamedTuple):
     sparse_gradient: str = ""
     """The output slot in which a gradient op gives sparse rows if it has `is_sparse`. It reads the table for its dims.
     """
+    opaque: str = ""
+    """A sentence about an op that is a program of its own, which another library runs; "" for all others."""
     result_lod: LodOfResult = "inferred"
     """The LoD level with which Fluid declares what a gradient op gives."""
 
@@ -163,6 +165,7 @@ if TYPE_CHECKING:
         constant: bool
         linear: bool
         sparse_gradient: str
+        opaque: str
         result_lod: LodOfResult
 
 

@@ -23,6 +23,8 @@ from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, ex
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
+from pstranspile.ir.types import OpRole
+from pstranspile.ops import facts_of
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
@@ -310,8 +312,16 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
         by_gradients=by_gradients,
         no_numbers=tuple(first.comparison.no_numbers),
         shares=first.uneven,
+        opaque=_opaque(given.module),
     )
     return report, held.shown
+
+
+def _opaque(module: Module) -> tuple[str, ...]:
+    """What is to be said of ops that other libraries run."""
+    ops = (op for program in module.programs.values() for block in program.blocks for op in block.ops)
+    told = [(op.location, facts_of(op.type).opaque) for op in ops if op.role != OpRole.BACKWARD]
+    return tuple(f"{place}: {what}" if place is not None else what for place, what in told if what)
 
 
 def _given_whole(given: Given) -> tuple[str, ...]:

@@ -112,6 +112,12 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
             f"it puts rows of the batch beside other rows, and each {one} has only its own share of them",
             f"{_GATHER}, or take the others from the same row" if machines.of_torch else "",
         )
+    if facts.opaque:
+        why = (
+            f"{facts.opaque}; of the shares of a batch it makes, in the mean of all {one}s, something else than of all"
+        )
+        instead = 'where torch can export the model, the check of it without step="torch" names the line'
+        return Meaning(why, instead if machines.of_torch else "")
     if facts.mean_of_rows or kind == "reduce_sum":
         return _of_reduction(op, kind, program, machines, on_shares, step)
     if not op.type.endswith("_grad") and _of_whole_batch(op, program):

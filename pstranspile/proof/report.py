@@ -183,6 +183,8 @@ class Report(NamedTuple):
     """Variables that are NaN on the single machine, so that they show nothing about the cluster."""
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
+    opaque: tuple[str, ...] = ()
+    """Sentences about ops that other libraries run, each with its line, of which nothing within is known."""
     fed: int = 0
     """How many steps the given data are enough for; 0 where data were made, or have no end."""
 
@@ -305,6 +307,7 @@ def _conclusion(report: Report) -> list[str]:
         more = f" and {len(report.no_numbers) - SHOWN} more" if len(report.no_numbers) > SHOWN else ""
         lines.append(f"NaN on a single machine: {', '.join(f'%{n}' for n in report.no_numbers[:SHOWN])}{more}")
     lines += _not_learnt(report.learnt)
+    lines += report.opaque
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
         if report.mode == "geo":

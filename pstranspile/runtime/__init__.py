@@ -6,6 +6,6 @@ they are trained, `files` reads and writes variables. None of them knows of clus
 
 Other wings use `run` (run, Scope), `values` (LoDTensor, SelectedRows), `large` (tables), `arithmetic` and `files`
 (load_variables, save_variables), and of kernels `kernels.kernel`, `kernels.context`, `kernels.rows`,
-`kernels.programs.control`, `kernels.programs.io`, `kernels.sequences.arrays` and `kernels.training.optimizer`. Its own
-is `arithmetic.loops`. Read `run/prepared.py` first.
+`kernels.programs.control`, `kernels.programs.io`, `kernels.programs.modules`, `kernels.sequences.arrays` and
+`kernels.training.optimizer`. Its own is `arithmetic.loops`. Read `run/prepared.py` first.
 """

@@ -32,6 +32,8 @@ NOT_REGISTERED = {
     "large_table_state": "as large_table",
     "shrink_table": "a message of our own, by which rows leave large tables",
     **{f"bitwise_{name}": "an op of 2.x" for name in ("and", "not", "or", "xor")},
+    "torch_step": "a step of another library, of our own",
+    "torch_step_grad": "as torch_step",
     "while_grad": "its maker needs a sub-block; slots and attributes are those of recorded programs",
     "recurrent_grad": "as while_grad",
     "conditional_block_grad": "as while_grad",

@@ -110,6 +110,14 @@ def served_values(path: str, program: Program, names: Iterable[str]) -> dict[str
     return fitting(held, place, program)
 
 
+def whole_values(machines: Any, job: Compiled) -> dict[str, Any]:
+    """The persistable variables of a job's source program by name, put together from its machines: a Cluster, or
+    scopes by role name. Of large tables these are the rows that exist. Raises DiagnosticError.
+    """
+    declared = {name: var for name, var in job.source.main.main_block.vars.items() if var.persistable}
+    return dict(_values(gather(layout_of(job), scopes_of(machines)), declared))
+
+
 def _whole(value: Any) -> Any:
     return dense(value, int(value.height)) if isinstance(value, SelectedRows) else value
 

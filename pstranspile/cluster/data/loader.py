@@ -7,9 +7,12 @@ from inspect import signature
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-from pstranspile.frontends.python_file import calling, function_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed
+import numpy as np
+
+from pstranspile.cluster.machines.feeding import share
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed
 from pstranspile.ir.model import Location, Program
+from pstranspile.runtime.files.python_file import calling, function_of
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
 from pstranspile.runtime.values import array_of
 
@@ -36,7 +39,7 @@ class LoaderRows:
         steps: int | None = None,
         *,
         most: int | None = None,
-        counting: Callable[[str], object] = lambda _place: None,
+        counting: Callable[[str], object] | None = None,
     ):
         self._inputs, self._steps, self._most, self._counting = tuple(inputs), steps, most, counting
         self._counted: dict[int, list[int]] = {}
@@ -47,6 +50,10 @@ class LoaderRows:
         self._on_left: Callable[[str], object] | None = None
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
+        code = getattr(loader, "__code__", None)
+        self._where = Location(self._file) if self._file else None
+        if code is not None:
+            self._where = Location(code.co_filename, code.co_firstlineno)
 
     def __getstate__(self) -> dict[str, Any]:
         """The loader for another process, which looks it up in its file."""
@@ -70,16 +77,22 @@ class LoaderRows:
         """How many batches each trainer has, at most `most`. Raises DiagnosticError where none has any."""
         if trainers in self._counted:
             return self._counted[trainers]
-        self._counting(self._place)
+        if self._counting is not None:
+            self._counting(self._place)
         counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._most)) for rank in range(trainers)]
         if not any(counts):
             raise self.refused("it gives no batches")
         self._counted[trainers] = counts
         return counts
 
+    @property
+    def location(self) -> Location | None:
+        """The place of the function; None where its code is not known."""
+        return self._where
+
     def refused(self, message: str) -> DiagnosticError:
         """An error about the function."""
-        return DiagnosticError([error("data-source", message, Location(self._place))])
+        return DiagnosticError([error("data-source", message, self._where)])
 
     def dealing(self, trainers: int) -> Dealing:
         """How the batches are dealt: as the function says for so many trainers."""
@@ -112,7 +125,7 @@ class LoaderRows:
 
     def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
         """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
-        file = self._place.rpartition(":")[0] or self._place
+        file = self._file.rpartition(":")[0] or (self._where.file if self._where else self._place)
         try:
             signature(self._loader).bind(rank, trainers)
         except TypeError:
@@ -140,6 +153,73 @@ class LoaderRows:
             )
             raise self.refused(f"a batch of {len(values)} values is given for {known}; a mapping names them")
         return {name: array_of(value) for name, value in zip(self._inputs, values, strict=True)}
+
+
+class DatasetBatches:
+    """Batches of a dataset of torch, or of another sequence or iterable of rows, as a loader gives them.
+
+    A step takes `batch` rows of all trainers together, of which each has its share, in order and as evenly as can be.
+    The rows come `epochs` times, in their own order or in one that the seed `shuffle` draws anew in every epoch, which
+    only a sequence can have. Rows at the end of an epoch that are fewer than the trainers are left out.
+    """
+
+    def __init__(self, rows: Any, batch: int, epochs: int = 1, shuffle: int | None = None):
+        self._rows, self._batch, self._epochs, self._shuffle = rows, batch, epochs, shuffle
+        self._kind = type(rows).__qualname__
+        shuffled = "" if shuffle is None else f", shuffled by {shuffle}"
+        self.__qualname__ = f"{self._kind}, {batch} rows in a step, {counted(epochs, 'epoch')}{shuffled}"
+        if shuffle is not None and not self._is_sequence:
+            message = f"{self._kind} gives its rows one after another, which can't be shuffled"
+            raise DiagnosticError([error("data-source", message)])
+
+    @property
+    def _is_sequence(self) -> bool:
+        return hasattr(self._rows, "__getitem__") and hasattr(self._rows, "__len__")
+
+    def __call__(self, rank: int, trainers: int) -> Iterator[Any]:
+        """The batches of a trainer. Raises DiagnosticError for rows that are no numbers, or not alike."""
+        for epoch in range(self._epochs):
+            for rows in self._cut(epoch):
+                if len(rows) < trainers:
+                    break
+                mine = rows[slice(*share(len(rows), rank, trainers))]
+                yield _stacked([self._rows[at] for at in mine] if self._is_sequence else mine, self._kind)
+
+    def _cut(self, epoch: int) -> Iterator[list[Any]]:
+        """The rows of the steps of an epoch, of a sequence their numbers."""
+        if not self._is_sequence:
+            given: Iterator[Any] = iter(self._rows)
+            while taken := list(islice(given, self._batch)):
+                yield taken
+            return
+        order: Any = np.arange(len(self._rows))
+        if self._shuffle is not None:
+            seeds = np.random.SeedSequence((self._shuffle & (1 << 63) - 1, epoch))
+            order = np.random.Generator(np.random.Philox(seeds)).permutation(len(self._rows))
+        for first in range(0, len(order), self._batch):
+            yield order[first : first + self._batch].tolist()
+
+
+def _stacked(rows: Sequence[Any], what: str) -> Any:
+    """Rows as a batch: a mapping or a tuple of arrays, with a first dim of rows. Raises DiagnosticError."""
+    first = rows[0]
+    try:
+        if isinstance(first, Mapping):
+            return {str(name): _column([row[name] for row in rows]) for name in cast("Mapping[Any, Any]", first)}
+        if isinstance(first, tuple | list):
+            return tuple(_column(values) for values in zip(*rows, strict=True))
+        return (_column(rows),)
+    except (KeyError, TypeError, ValueError) as problem:
+        message = f"rows of {what} make no batch: {problem}"
+        raise DiagnosticError([error("data-source", message)]) from None
+
+
+def _column(values: Sequence[Any]) -> Any:
+    """The values of several rows for one input. Raises ValueError for what is no number."""
+    made = np.stack([value.detach().cpu().numpy() if hasattr(value, "detach") else value for value in values])
+    if made.dtype.kind not in "biuf":
+        raise ValueError(f"a value of type {type(values[0]).__name__} is no number, array or tensor")
+    return made
 
 
 def _looked_up(place: str) -> Loader:

@@ -53,7 +53,8 @@ def launch(
     """Runs a compiled job on a cluster of Ray's: an actor for each machine. The machines talk on their own wire.
 
     `feeds` are arrays with a leading step axis, or rows (`Data`, `Rows`, `DatasetRows`) that every node can read.
-    `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's, as `ray.init` takes it
+    `steps`, `fetch`, `init` and `seed` are those of `simulate`; the values that come with the job's source are there
+    where `init` has no others. `address` is the cluster's, as `ray.init` takes it
     (None: this process's, that of RAY_ADDRESS, this host's, or else one that starts here, with the CPUs that the job
     needs). Each machine has `cpus` (None: 1, or equal shares of what the cluster has, if that is less). If they have no
     place within `patience` seconds, the job ends. When a machine is gone, Ray starts it elsewhere, and the job goes
@@ -106,7 +107,7 @@ def launch(
             rows,
         )
         hosts = Hosts(share_for(machines) if cpus is None else cpus, environment or {}, patience)
-        session = Session(job, feeds, dict(init or {}), chosen, hosts, cuts)
+        session = Session(job, feeds, {**job.source.start, **(init or {})}, chosen, hosts, cuts)
         if prepare is not None:
             prepare(session)
         return session.run()

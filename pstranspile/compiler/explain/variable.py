@@ -22,7 +22,7 @@ from pstranspile.compiler.explain.answers import (
 from pstranspile.compiler.explain.job import ExplainedJob, Messages, Unknown, blocks_named, line_of, near_variables
 from pstranspile.compiler.explain.peers import peers_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
-from pstranspile.ir.model import STARTUP, Origin, Var
+from pstranspile.ir.model import STARTUP, Op, Origin, Var
 from pstranspile.ir.text.printer import var_parts
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
@@ -43,11 +43,17 @@ def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
         place,
         line_of(compiled),
         rule.name if rule else "",
-        rule.reason if rule else why_kept(job, place.machine, place.program),
+        _with_opaque(compiled, rule.reason if rule else why_kept(job, place.machine, place.program)),
         source_of(job, origin),
         tuple(peers_of(job).of(place)),
         notes_of(compiled),
     )
+
+
+def _with_opaque(op: Op, reason: str) -> str:
+    """A reason, and what is to be said of an op that another library runs."""
+    opaque = facts_of(op.type).opaque
+    return f"{reason} {opaque[0].upper()}{opaque[1:]}." if opaque else reason
 
 
 def source_of(job: ExplainedJob, origin: Origin | None) -> Source | None:

@@ -83,7 +83,7 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     """
     torch = torch_library()
     names = batch_names(model, batch, loss)
-    step = _step(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
+    step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
@@ -192,7 +192,7 @@ def _missing(exported: Any, every: Mapping[Any, Any], known: Callable[[str], boo
     return {one for one, name in names.items() if not known(name) and not known(name.replace("_.", ".", 1))}
 
 
-def _step(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, parts: int) -> Any:
+def step_of(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, parts: int) -> Any:
     """A module whose `forward` takes the tensors of a batch and gives the loss."""
     base: type[Any] = torch.nn.Module
 
@@ -215,6 +215,22 @@ def _step(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, par
     step = Step()
     step.model = model
     return step
+
+
+@contextmanager
+def training_mode(model: Any) -> Generator[None]:
+    """Has a model in training mode, and then as it was.
+
+    One in training mode stays as it is: what its author has set to evaluate evaluates.
+    """
+    modes = {} if model.training else {module: module.training for module in model.modules()}
+    if modes:
+        model.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 CUMULATIVE = -1.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -17,15 +16,28 @@ from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.torch import drawn, elements, images, losses, networks, recurrent, tables, tensors
-from pstranspile.frontends.torch.capture import Captured, Guard, Loss, captured, tensors_of, torch_library, user_line
+from pstranspile.frontends.torch.capture import (
+    Captured,
+    Guard,
+    Loss,
+    captured,
+    tensors_of,
+    torch_library,
+    training_mode,
+    user_line,
+)
 from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, single, states_of
+from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.expect import expect_word
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Op
-from pstranspile.ir.types import DType, OpRole
+from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
+from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.ops.programs.modules import STEP
 from pstranspile.ops.shapes import ShapeError
+from pstranspile.runtime.kernels.programs.modules import hold
 from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, array_of
@@ -47,7 +59,8 @@ class Training:
     """What `trace` returns: a training program, and its state on one machine.
 
     `loss` names the loss, `inputs` are the names of what is fed, `shapes` are the dims in torch of the model's
-    parameters and buffers, and `example` is what was fed of the batch that the model was traced with.
+    parameters and buffers, and `example` is what was fed of the batch that the model was traced with. `step` is what
+    the step of the program calls, if that is one op of torch.
     """
 
     def __init__(
@@ -60,8 +73,10 @@ class Training:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         *,
         batch: Any,
+        step: TorchStep | None = None,
     ):
         self._module = module
+        self.step = step
         self.loss = loss
         self.inputs = tuple(inputs)
         self.guards = tuple(guards)
@@ -75,6 +90,27 @@ class Training:
     def module(self) -> Module:
         """The programs `@main` and `@startup`, with the values of now to start with, and the example batch."""
         return replace(self._module, start=FrozenMap(self._held()), example=FrozenMap(self.example))
+
+    @property
+    def source(self) -> str:
+        """The function `FILE.py:NAME` that gives the model to other processes, or a number where none is known; "" for
+        a program that calls no model.
+        """
+        return "" if self.step is None else self.step.source
+
+    def found_at(self, source: str) -> None:
+        """Says which function `FILE.py:NAME` gives this training: a step that is one op of torch calls its model."""
+        if self.step is None:
+            return
+        self.step.source = source
+        hold(source, self.step)
+        main = self._module.main
+        ops = [
+            op._replace(attrs=FrozenMap({**op.attrs, "source": source})) if op.type == STEP else op
+            for op in main.main_block.ops
+        ]
+        blocks = (main.main_block._replace(ops=tuple(ops)), *main.blocks[1:])
+        self._module = self._module.with_programs({MAIN: main._replace(blocks=blocks)})
 
     def _held(self) -> dict[str, Array]:
         """Copies of all persistable variables, in the dims that they are declared with."""
@@ -171,6 +207,8 @@ def trace(
     schedule: Any = None,
     steps: int | None = None,
     accumulate: int = 1,
+    step: Literal["program", "torch"] = "program",
+    source: str = "",
 ) -> Training:
     """The training program of a PyTorch model, with its parameters, buffers and optimizers' state as they are.
 
@@ -181,12 +219,23 @@ def trace(
     the rates of the first `steps`, and more steps are an error. With `accumulate`, the rows of a batch are dealt to as
     many micro-batches, and the gradient is that of the mean of their losses.
 
+    With `step` "torch" the loss and all gradients are one op, in which torch calls the model, on its own device; only
+    the updates are ops of the program. That is for models that torch can't export. Every process calls the function
+    `source` (`FILE.py:NAME`), which takes nothing and gives this training, to have a model of its own; the input
+    `FILE.py:NAME` of a command says it.
+
     Raises DiagnosticError: `torch-export` for a model that torch can't export, `torch-op` for every operator that is
-    not translated, `torch-loss` for a loss that is no number, `torch-optimizer` for options that are not translated.
+    not translated, `torch-loss` for a loss that is no number, `torch-optimizer` for options that are not translated,
+    `torch-random` for a step of torch that draws random numbers.
     """
     if accumulate < 1:
         raise ValueError(f"accumulate is {accumulate}, it must be at least 1")
-    with _training(model):
+    expect_word(step, "trace", "a kind of step", ("program", "torch"))
+    if step == "torch":
+        return _called(model, batch, loss, optimizer, clip, schedule, steps, accumulate, source)
+    if source:
+        raise ValueError('source is for step="torch": a program of ops needs no file of the model')
+    with training_mode(model):
         graph = captured(model, batch, loss, is_known, accumulate)
     names = {id(param): name for name, param in model.named_parameters()}
     groups = groups_of(optimizer, names, schedule, steps)
@@ -202,20 +251,75 @@ def trace(
     return Training(tracing.draft.module(), state, name, inputs, graph.guards, shapes, batch=batch)
 
 
-@contextmanager
-def _training(model: Any) -> Generator[None]:
-    """Has a model in training mode, and then as it was.
+# A step that is one op of torch.
 
-    One in training mode stays as it is: what its author has set to evaluate evaluates.
-    """
-    modes = {} if model.training else {module: module.training for module in model.modules()}
-    if modes:
-        model.train()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+
+def _called(
+    model: Any,
+    batch: Any,
+    loss: Loss | None,
+    optimizer: Any,
+    clip: Clipping | None,
+    schedule: Any,
+    steps: int | None,
+    accumulate: int,
+    source: str,
+) -> Training:
+    """The training program whose loss and gradients torch computes. Raises DiagnosticError."""
+    called = TorchStep(model, batch, loss, accumulate)
+    shared = called.shared
+    names = {id(param): name for name, param in model.named_parameters()}
+    groups = groups_of(optimizer, names, schedule, steps)
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    arrays = {name: _held(tensor) for name, tensor in tensors.items()}
+    inputs = dict(zip(called.inputs, tensors_of(batch), strict=True))
+    tracing = Tracing(Captured((), {}, {}, {}, {name: name for name in inputs}, {}, "", ()), arrays)
+    for name, tensor in inputs.items():
+        tracing.declare(name, _AnyRows(tensor), fed=True)
+    trained = {*shared.parameters, *shared.tables}
+    parameters = {name for name, _ in model.named_parameters()}
+    for name, tensor in tensors.items():
+        frozen = name in parameters and name not in trained
+        tracing.keep(name, arrays[name], tensor, trained=name in parameters, frozen=frozen)
+    draft = tracing.draft
+    draft.origin = None if called.location is None else Origin("main", 0, -1, called.location)
+    out = "loss" if "loss" not in (*inputs, *tensors) else draft.names.mint("loss")
+    dense = [f"{name}.gradient" for name in shared.parameters]
+    rows = [f"{name}.gradient" for name in shared.tables]
+    for name, of in zip(rows, shared.tables, strict=True):
+        var = draft.blocks[0].vars[of]
+        draft.declare(Var(name, kind=VarKind.SELECTED_ROWS, tensor=var.tensor), 0)
+    tracing.op(
+        STEP,
+        {"X": list(inputs), "Param": list(shared.parameters), "Table": list(shared.tables),
+         "Fixed": list(shared.fixed), "Buffer": list(shared.buffers)},
+        {"Out": out, "Gradients": dense, "Rows": rows, "BufferOut": list(shared.buffers)},
+        source=called.source, fed=list(inputs), parameters=list(shared.parameters), tables=list(shared.tables),
+        fixed=list(shared.fixed), buffers=list(shared.buffers),
+    )  # fmt: skip
+    draft.stop_gradient.update((*dense, *rows, *shared.buffers))
+    states = _append_updates(tracing, out, groups, clip)
+    declared = draft.blocks[0].vars
+    state = {**arrays, **{name: array for name, array in {**tracing.values, **states}.items() if name in declared}}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    made = Training(draft.module(), state, out, list(inputs), (), shapes, batch=batch, step=called)
+    if source:
+        made.found_at(source)
+    return made
+
+
+class _AnyRows:
+    """A tensor of which only the first dim may have another size."""
+
+    def __init__(self, tensor: Any):
+        self.dtype = tensor.dtype
+        self.shape = (_Rows(), *tensor.shape[1:]) if tensor.dim() else ()
+
+
+class _Rows:
+    """A number of rows that is not known."""
+
+    node = None
 
 
 # The forward program.

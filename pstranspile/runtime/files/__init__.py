@@ -1,1 +1,1 @@
-"""Files of variables and folders of outputs: read within limits, written whole or not at all."""
+"""Files of variables, folders of outputs, and users' Python files: read within limits, written whole or not at all."""

@@ -15,6 +15,7 @@ from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
 from pstranspile.ir.diagnostics import cluster_of, did_you_mean
 from pstranspile.ir.model import Program
+from pstranspile.ops.programs.modules import STEP
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
 from pstranspile.tools.cli.common import (
     add_input,
@@ -195,6 +196,8 @@ def _summary(result: Compiled, options: argparse.Namespace) -> list[str]:
     machines = cluster_of(plan.trainers, len(plan.pservers))
     values = f", {START_FILE} with the values that it starts with" if result.source.start else ""
     lines = [f"the programs of {machines} ({plan.mode}){values}, and {PLAN_FILE}"]
+    sources = dict.fromkeys(str(op.attrs["source"]) for op in result.source.main.main_block.ops if op.type == STEP)
+    lines += [f"  every trainer calls {source}, a file that it needs beside the folder" for source in sources]
     for endpoint in plan.pservers[:_SHOWN]:
         lines.append(f"  {endpoint} holds {plan.load_of(endpoint)}")
     if len(plan.pservers) > _SHOWN:

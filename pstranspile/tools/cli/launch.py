@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors, visible
-from pstranspile.ir.model import MAIN, Location
+from pstranspile.ir.diagnostics import listed, visible
+from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
     chart_kind,
@@ -52,9 +51,8 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares
     from pstranspile.cluster.net.checkpoints import Checkpoints
     from pstranspile.cluster.net.job import JobFolder
-    from pstranspile.cluster.net.supervisor import Member, Supervisor
+    from pstranspile.cluster.net.supervisor import Member
     from pstranspile.compiler.compile import Compiled
-    from pstranspile.ir.model import Role
     from pstranspile.runtime.run.step_feeds import RowSource
     from pstranspile.tools.cli.live_views import LiveView
 
@@ -67,7 +65,6 @@ done, it is started again as often as --restarts says (without servers: all begi
 that the others are ended too, and what they waited for is reported. An interrupt ends all of them."""
 
 
-_LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")
 _NAMING = (
     "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
     "table_folder", "tls", "saves",
@@ -131,7 +128,9 @@ def run(arguments: Sequence[str]) -> int:
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
         if options.state:
-            _require_no_state(options.state, [server.name for server in cluster.servers])
+            from pstranspile.cluster.net.launch import require_no_state
+
+            require_no_state(options.state, [server.name for server in cluster.servers])
         if options.init:
             from pstranspile.cluster.checkpoint.inference import settled
 
@@ -246,13 +245,6 @@ def _checkpoints(
     )
 
 
-def _require_no_state(folder: str, servers: Sequence[str]) -> None:
-    """Raises DiagnosticError for states that servers of an earlier run have left: trainers would begin anew."""
-    left = [path for name in servers if (path := Path(folder, f"{name}.kept")).exists()]
-    message = "an earlier run has left it, from which trainers can't go on: move it away, or name another folder"
-    raise_errors(error("cluster-kept", message, Location(str(path))) for path in left)
-
-
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
     from pstranspile.compiler.explain.folder import files_of
@@ -279,11 +271,9 @@ def _launch(
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
     Raises DiagnosticError.
     """
-    from pstranspile.cluster.data.loader import LoaderRows
-    from pstranspile.cluster.data.source import Data, NotANumber
+    from pstranspile.cluster.net.launch import failure_of, logs_of, supervised, take_rows, tell_news
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
-    from pstranspile.runtime.run.step_feeds import LeftOut
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
     ports = Ports(len(names))
@@ -304,23 +294,10 @@ def _launch(
         shares.take(member.role, fields)
         if kept is not None and "saved" in fields:
             kept.part_saved(seed, member.role, fields["saved"])
-        if "left_out" in fields and isinstance(source, Data):
-            source.left_out(LeftOut(*fields["left_out"]))
-        if "nan" in fields and isinstance(source, Data):
-            source.holds_nan(NotANumber(*fields["nan"]))
-        if "left_of_batch" in fields and isinstance(source, LoaderRows):
-            source.left(fields["left_of_batch"])
+        take_rows(source, fields)
         if "saved_file" in fields:
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
-        if "unsaved" in fields:
-            tell(f"{member.role} could not write its part: {visible(fields['unsaved'])}")
-        if "unkept" in fields:
-            tell(f"{member.role} can't keep its state, so it could not go on if it ended: {visible(fields['unkept'])}")
-        if "news" in fields:
-            news, role, gone = fields["news"]
-            if gone != (role in given_up):  # the first machine that says so
-                given_up.symmetric_difference_update([role])
-                tell(visible(news))
+        given_up.symmetric_difference_update(tell_news(member.role, fields, given_up, tell))
 
     given_up: set[str] = set()
     """Trainers that the others go on without."""
@@ -337,13 +314,22 @@ def _launch(
             metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
             at_end.callback(metrics.close)
         at_end.callback(view.end)
-        earlier = at_end.enter_context(_logs(options))
+        earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             tell(f"the logs of the launch before are in {earlier} now")
         keeping.begins()
         done = False
         try:
-            supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, tell, steps)
+            supervisor, done = supervised(
+                options.restarts,
+                members,
+                kept,
+                seed,
+                on_report,
+                tell,
+                on_look=view.look,
+                on_begin=lambda: view.begin(members, steps),
+            )
         finally:
             _tell_what_is_left(options, saved, done, tell)
     if options.record:
@@ -353,7 +339,7 @@ def _launch(
             write_record(options.record, seed, steps, records)
     _show(options, job, members, traces)
     if not done:
-        raise DiagnosticError([*_told(supervisor, job, compiled), *_failed(supervisor)])
+        raise failure_of(supervisor, job, {} if compiled is None else compiled.roles())
     if kept is not None and kept.target:
         kept.end(seed, results, steps)
     if options.save:
@@ -376,55 +362,6 @@ def _tell_what_is_left(
         tell(f"{options.state}: left, since the job did not come to its end: {listed(left, MOST_NAMED)}")
     if options.logs and not done:
         tell(f"logs in {options.logs}")
-
-
-@contextmanager
-def _logs(options: argparse.Namespace) -> Generator[Path | None]:
-    """Keeps other launches out of the folder for logs; gives the folder of the logs of an earlier one. Raises
-    DiagnosticError.
-    """
-    from pstranspile.cluster.net.supervisor import LogsTaken, log_folder
-
-    with ExitStack() as at_end:
-        try:
-            earlier = at_end.enter_context(log_folder(Path(options.logs), _LOGS)) if options.logs else None
-        except LogsTaken:
-            message = "another launch writes its logs there; give this one another folder"
-            raise DiagnosticError([error("output-unwritable", message, Location(options.logs))]) from None
-        yield earlier
-
-
-def _supervised(
-    restarts: int,
-    members: Mapping[str, Member],
-    kept: Checkpoints | None,
-    seed: int | None,
-    view: View | LiveView,
-    on_report: Callable[[Member, dict[str, Any]], object],
-    tell: Callable[[str], object],
-    steps: int,
-) -> tuple[Supervisor, bool]:
-    """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
-
-    A single machine is started again where servers can let it in; else all begin again.
-    """
-    from pstranspile.cluster.net.supervisor import Supervisor
-
-    together = not any(name.startswith("pserver") for name in members)
-    restarts_of_one, again = (0, restarts) if together else (restarts, 0)
-    while True:
-        begin = kept.begin(seed) if kept is not None and kept.source else {}
-        for name, member in members.items():
-            member.begin_with(begin.get(name))
-        supervisor = Supervisor(
-            members, restarts=restarts_of_one, on_report=on_report, on_look=view.look, on_restart=tell
-        )
-        done = supervisor.run()
-        if done or not again:
-            return supervisor, done
-        again -= 1
-        tell(_go_back(supervisor, kept))
-        view.begin(members, steps)
 
 
 def _view(
@@ -506,56 +443,3 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
             given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if path else str(value)]
     given += ["--profile"] if options.profile else []
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
-
-
-def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
-    """Goes back to the last checkpoint; says that all trainers of a job without servers begin again, since one of them
-    has ended.
-    """
-    if kept is not None:
-        kept.go_back()
-    from pstranspile.cluster.net.supervisor import how_it_ended
-
-    ended = [f"{member.role} has ended {how_it_ended(code)}" for member, code in supervisor.failed]
-    ended += [f"{member.role} was given up" for member in supervisor.left_out]
-    place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
-    return f"{'; '.join(ended)}: all begin again {place}"
-
-
-def _told(supervisor: Supervisor, job: JobFolder, compiled: Compiled | None) -> list[Diagnostic]:
-    """The findings by which machines have ended, each once, at its place in the user's files."""
-    from pstranspile.cluster.net.findings import read_findings, relocated, to_sources, told_once
-
-    sources: Mapping[str, Role] = {} if compiled is None else compiled.roles()
-    found: dict[str, list[Diagnostic]] = {}
-    for name, member in supervisor.members.items():
-        if "findings" in member.reported:
-            moved = to_sources(job.roles[name], sources.get(name))
-            found[name] = relocated(read_findings(member.reported["findings"]), moved)
-    return told_once(found)
-
-
-def _failed(supervisor: Supervisor) -> list[Diagnostic]:
-    """The errors of a job that did not come to its end: the machines that ended, and what the others waited for. Of
-    those that have reported no findings the end of the log is noted.
-    """
-    from pstranspile.cluster.net.supervisor import how_it_ended
-
-    result: list[Diagnostic] = []
-    for member, code in supervisor.failed:
-        how = how_it_ended(code)
-        log = "" if "findings" in member.reported else member.log_tail()
-        notes = (Note(line.removeprefix("note: ")) for line in log.splitlines())
-        result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
-    result += [
-        error("launch-ended", f"{member.role} was given up, and the servers are done without it")
-        for member in supervisor.left_out
-    ]
-    ended = {member.role for member in (*supervisor.left_out, *(member for member, _ in supervisor.failed))}
-    waiting = [
-        line
-        for member in supervisor.members.values()
-        if member.role not in ended
-        for line in member.reported.get("waiting", ())
-    ]
-    return [*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))]

@@ -140,7 +140,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             feeds,
             steps=options.steps,
             fetch=fetches,
-            init=init,
+            init=None if options.resume else init,  # the checkpoint has all values
             seed=options.seed,
             address=address,
             cpus=options.cpus,

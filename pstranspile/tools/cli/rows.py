@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from pstranspile.ir.diagnostics import DiagnosticError, Severity, at_op, counted, error
-from pstranspile.ir.model import Location
+from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.common import count, load_input, make_parser, write_text
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.report import report
@@ -101,8 +101,8 @@ def _count(options: argparse.Namespace) -> int:
     from pstranspile.runtime.run.step_feeds import Feeds, RowFeeds, RowSource
 
     module = load_input(options.histogram)
-    given = read_feed(options, module)
-    feeds = RowFeeds(module.main, given) if isinstance(given, RowSource) else Feeds(module.main, given or {}, report)
+    given = read_feed(options, {MAIN: module.main}, module)
+    feeds = RowFeeds(module.main, given) if isinstance(given, RowSource) else Feeds(module.main, given or {})
     steps = options.steps or feeds.steps or 1
     feeds.require(steps)
     found = count_ids(module.main, feeds.step, steps)

@@ -239,6 +239,7 @@ def make_options() -> argparse.ArgumentParser:
         metavar="STEP:N,...",
         help="since which step how many trainers rows were dealt to, likewise",
     )
+    parser.add_argument("--carried", metavar="FILE", default="", help="what is fed, of a launch from Python, likewise")
     parser.add_argument("--trace", metavar="FILE", default="", help="write what the machine does when, likewise")
     parser.add_argument("--profile", action="store_true", help="print where the time goes, on stderr")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the machine goes")
@@ -358,6 +359,7 @@ def _play(
     report: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
+    from pstranspile.cluster.data.carried import received
     from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
@@ -392,7 +394,8 @@ def _play(
     if options.state and is_server(cluster, role):
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
-        feeds = dealt_feed(options, cluster.trainers[0].role.programs)
+        programs = cluster.trainers[0].role.programs
+        feeds = received(options.carried) if options.carried else dealt_feed(options, programs)
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
     if isinstance(cluster.source, LoaderRows):

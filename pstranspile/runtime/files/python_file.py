@@ -19,7 +19,7 @@ from pstranspile.ir.model import Location, Module
 
 _Result = TypeVar("_Result")
 
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = str(Path(__file__).parents[2])
 """The folder of this package, whose frames say nothing to the author of a file."""
 
 _IMPORTING = (str(importlib.__path__[0]), "<frozen importlib")
@@ -36,7 +36,9 @@ def module_of(file: str, name: str) -> Module:
     """
     found = value_of(file, name)
     with redirect_stdout(sys.stderr):
-        made = calling(file, found) if callable(found) and not hasattr(found, "module") else found
+        made: Any = calling(file, found) if callable(found) and not hasattr(found, "module") else found
+    if hasattr(made, "found_at"):
+        made.found_at(f"{file}:{name}")
     module = getattr(made, "module", made)
     if not isinstance(module, Module):
         _refuse(
@@ -53,11 +55,16 @@ def value_of(file: str, name: str) -> Any:
     if not os.path.isfile(place):
         problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
-    with redirect_stdout(sys.stderr):
-        imported = calling(file, lambda: _imported(file, place))
+    imported = imported_file(file)
     if not hasattr(imported, name):
         _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
     return getattr(imported, name)
+
+
+def imported_file(file: str) -> ModuleType:
+    """The module of a Python file, imported once. Raises DiagnosticError as `module_of` does."""
+    with redirect_stdout(sys.stderr):
+        return calling(file, lambda: _imported(file, os.path.realpath(file)))
 
 
 def function_of(file: str, name: str) -> Callable[..., Any]:

@@ -1,0 +1,387 @@
+"""`pstranspile.cluster.net.launch`: a compiled job as processes on this host, from Python."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from pstranspile.cluster.checkpoint.inference import settled
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.runs import Source, Target
+from pstranspile.cluster.data.carried import carried
+from pstranspile.cluster.data.loader import LoaderRows
+from pstranspile.cluster.data.source import Data, NotANumber
+from pstranspile.cluster.machines.feeding import ReportedShares, require_fed
+from pstranspile.cluster.machines.simulate import Simulated
+from pstranspile.cluster.net.checkpoints import Checkpoints
+from pstranspile.cluster.net.findings import read_findings, relocated, to_sources, told_once
+from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.parts import are_needed
+from pstranspile.cluster.net.status import PARENT, STATUS
+from pstranspile.cluster.net.supervisor import (
+    LogsTaken,
+    Member,
+    Ports,
+    Supervisor,
+    command_of,
+    how_it_ended,
+    log_folder,
+)
+from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.explain.folder import files_of
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
+from pstranspile.ir.expect import expect_number, names_of, suggesting, wrong_type
+from pstranspile.ir.model import Location, Role
+from pstranspile.runtime.arithmetic import arithmetic_name
+from pstranspile.runtime.files.outputs import START_FILE, require_writable_folder, work_folder, write_outputs
+from pstranspile.runtime.run.files import arrays_as_bytes
+from pstranspile.runtime.run.step_feeds import LeftOut, RowSource, require_inputs
+
+OnReport = Callable[[str, Mapping[str, Any]], object]
+"""Called with the role of a machine and what it reports: the `step` that it has done, the `values` that it has fetched,
+or its `state`."""
+
+
+@suggesting
+def launch(
+    job: Compiled,
+    feeds: Any = None,
+    *,
+    steps: int | None = None,
+    fetch: Sequence[str] = (),
+    init: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+    restarts: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    patience: float = 60.0,
+    lease: float = 30.0,
+    state: str | os.PathLike[str] | None = None,
+    state_every: int = 20,
+    threads: int | None = None,
+    arithmetic: str = "",
+    table_folder: str | os.PathLike[str] | None = None,
+    logs: str | os.PathLike[str] | None = None,
+    on_report: OnReport | None = None,
+) -> Simulated:
+    """Runs a compiled job as processes on this host, one for each machine, on ports that are free.
+
+    `feeds` are arrays with a leading step axis, or rows (`Data`, `Rows`, what a loader gives), which every process is
+    given for itself. `steps`, `fetch`, `init` and `seed` are those of `simulate`; `init` may also be a file or a
+    checkpoint. A process that ends before its part is done is started again, each `restarts` times; in jobs without
+    servers all begin again from the last checkpoint. Checkpoints are kept in `checkpoint`, at the end and after every
+    `checkpoint_every` steps; `resume` is one to go on from. A trainer that was not heard for `lease` seconds is given
+    up; a trainer waits `patience` seconds for a server. `state` is where servers keep their state every `state_every`
+    updates (None: with `restarts`, a folder for the run). Each process multiplies matrices with `threads` threads.
+    `table_folder` is for the rows of large tables, `logs` for the output of the processes. `on_report` is called with
+    what they report.
+    Raises DiagnosticError, also for a job that does not come to its end; ValueError for `init` beside `resume`, and for
+    `checkpoint_every` without `checkpoint`.
+    """
+    if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_type("launch", "what a compile gives", job, "Compiled")
+    if init is not None and resume is not None:
+        raise ValueError("init and resume can't both say what variables begin with")
+    if checkpoint_every and checkpoint is None:
+        raise ValueError("checkpoint_every needs checkpoint, which says where to")
+    expect_number(restarts, "launch", "a number of restarts")
+    if steps is not None:
+        expect_number(steps, "launch", "a number of steps", least=1)
+    require_no_machine()
+    with ExitStack() as at_end:
+        work = at_end.enter_context(work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700))
+        folder = work / "compiled" / "job"
+        start = {START_FILE: arrays_as_bytes(job.source.start, START_FILE)} if job.source.start else {}
+        write_outputs(folder, {**dict(files_of(job, "ir")), **start})
+        programs = load_job_folder(folder)
+        settings = {"arithmetic": arithmetic_name(arithmetic), "program": "", "shares": "equal"}
+        kept: Checkpoints | None = None
+        if checkpoint is not None or resume is not None:
+            source = None if resume is None else at_end.enter_context(closing(Source(resume)))
+            if source is not None:
+                source.require_settings(settings)
+                source.require_program(job.fingerprint)
+                source.require_seed(seed)
+                seed = source.manifest.seed
+            standing = None if source is None else source.standing
+            target: Target | None = None
+            if checkpoint is not None:
+                target = at_end.enter_context(closing(Target(checkpoint, layout_of(job), standing)))
+            kept = Checkpoints(job, source, target, checkpoint_every, work, settings)
+            at_end.enter_context(closing(kept))
+        fetched = names_of(fetch, "launch")
+        cluster = programs.cluster(fetch=fetched, seed=seed)
+        cluster.require_sound()
+        if kept is not None and isinstance(feeds, RowSource):
+            feeds = kept.deal(feeds, len(cluster.trainers))
+        cluster.feed(feeds)
+        require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, steps or 0)
+        count = steps or cluster.steps or 1
+        if kept is not None and kept.source is not None:
+            kept.source.require_steps(count, known=bool(steps or cluster.steps))
+        if not isinstance(feeds, RowSource):
+            given = cast("Mapping[str, Any]", feeds) if isinstance(feeds, Mapping) else None
+            require_inputs([programs.roles[trainer.name] for trainer in cluster.trainers], given, job.source)
+        every = checkpoint_every
+        if checkpoint is not None and are_needed(cluster):  # so that the end is a meeting, before trainers leave
+            every = every or count
+        own_state = os.fspath(state) if state is not None else str(work / "state") if restarts else ""
+        if own_state:
+            require_writable_folder(own_state)
+            Path(own_state).mkdir(parents=True, exist_ok=True)
+            require_no_state(own_state, [server.name for server in cluster.servers])
+        options: dict[str, object] = {
+            "steps": count,
+            "init": _init_file(init, work),
+            "seed": seed,
+            "patience": patience,
+            "lease": lease,
+            "state": os.path.abspath(own_state) if own_state else None,
+            "state-every": state_every,
+            "threads": threads,
+            "arithmetic": arithmetic_name(arithmetic) if arithmetic else None,
+            "table-folder": None if table_folder is None else os.path.abspath(table_folder),
+            "parts": str(work) if every else None,
+            "parts-every": every,
+        }
+        words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+        words += [word for name in fetched for word in ("--fetch", name)]
+        if feeds is not None:
+            place = work / "fed"
+            place.write_bytes(carried(feeds))
+            words += ["--carried", str(place)]
+        if logs is not None:
+            at_end.enter_context(logs_of(logs))
+        run = _Run(job, programs, kept, cluster.seed, cluster.source, on_report)
+        results = run.to_the_end(str(folder), words, work, Path(logs or work / "logs"), restarts)
+        if kept is not None and kept.target:
+            kept.end(cluster.seed, results, count)
+        done = gather(programs.cluster(fetch=fetched, seed=seed), results)
+        return done._replace(warnings=run.warnings())
+
+
+def require_no_machine() -> None:
+    """Raises DiagnosticError in a process of a job, which is to import a file and not to launch what is launched there.
+
+    Without this every machine would start a job of its own.
+    """
+    if STATUS in os.environ and PARENT in os.environ:
+        message = (
+            "a job is launched while its own machines import the file: what launches it stands under "
+            '`if __name__ == "__main__":`'
+        )
+        raise DiagnosticError([error("launch-again", message)])
+
+
+def _init_file(init: Mapping[str, Any] | str | os.PathLike[str] | None, work: Path) -> str | None:
+    """The file of the values to begin with, for every process. Raises DiagnosticError."""
+    if init is None:
+        return None
+    if not isinstance(init, Mapping):
+        return os.path.abspath(settled(os.fspath(init)))
+    path = work / "init.npz"
+    path.write_bytes(arrays_as_bytes(init, "init"))
+    return str(path)
+
+
+class _Run:
+    """The processes of a job while they run, as who launched them sees them."""
+
+    def __init__(
+        self,
+        job: Compiled,
+        programs: JobFolder,
+        kept: Checkpoints | None,
+        seed: int | None,
+        source: RowSource | None,
+        on_report: OnReport | None,
+    ):
+        self._job, self._programs = job, programs
+        self._kept, self._seed, self._source, self._on_report = kept, seed, source, on_report
+        self._shares = ReportedShares()
+        self._given_up: set[str] = set()
+        """Trainers that the others go on without."""
+
+    def to_the_end(self, folder: str, words: Sequence[str], work: Path, logs: Path, restarts: int) -> dict[str, str]:
+        """Runs all machines; gives the files of what they have left, by role. Raises DiagnosticError."""
+        names = sorted(self._programs.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
+        results = {name: str(work / f"{name}.result") for name in names}
+        ports = Ports(len(names))
+        try:
+            addresses = dict(zip(names, ports.addresses, strict=True))
+            members = {
+                name: Member(
+                    name, command_of(name, folder, addresses, ["--result", results[name], *words]), logs / f"{name}.log"
+                )
+                for name in names
+            }
+            os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
+            supervisor, done = supervised(restarts, members, self._kept, self._seed, self._take, _tell)
+        finally:
+            ports.close()
+        if not done:
+            raise failure_of(supervisor, self._programs, self._job.roles())
+        return results
+
+    def _take(self, member: Member, fields: Mapping[str, Any]) -> None:
+        """A machine reports something."""
+        self._shares.take(member.role, fields)
+        if self._kept is not None and "saved" in fields:
+            self._kept.part_saved(self._seed, member.role, fields["saved"])
+        take_rows(self._source, fields)
+        self._given_up ^= tell_news(member.role, fields, self._given_up, _tell)
+        if self._on_report is not None:
+            self._on_report(member.role, fields)
+
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """Warnings about shares of other numbers of rows, and rows that could not be fed."""
+        return (*self._shares.warnings(), *(self._source.warnings() if self._source is not None else ()))
+
+
+def _tell(what: str) -> None:
+    print(f"pstranspile launch: {what}", file=sys.stderr, flush=True)
+
+
+# What the command `launch` does as well.
+
+_LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")
+
+
+@contextmanager
+def logs_of(folder: str | os.PathLike[str]) -> Generator[Path | None]:
+    """Keeps other launches out of a folder for logs; gives the folder of the logs of an earlier one. Raises
+    DiagnosticError.
+    """
+    with ExitStack() as at_end:
+        try:
+            earlier = at_end.enter_context(log_folder(Path(folder), _LOGS))
+        except LogsTaken:
+            message = "another launch writes its logs there; give this one another folder"
+            raise DiagnosticError([error("output-unwritable", message, Location(os.fspath(folder)))]) from None
+        yield earlier
+
+
+def require_no_state(folder: str, servers: Sequence[str]) -> None:
+    """Raises DiagnosticError for states that servers of an earlier run have left: trainers would begin anew."""
+    left = [path for name in servers if (path := Path(folder, f"{name}.kept")).exists()]
+    message = "an earlier run has left it, from which trainers can't go on: move it away, or name another folder"
+    raise_errors(error("cluster-kept", message, Location(str(path))) for path in left)
+
+
+def take_rows(source: object, fields: Mapping[str, Any]) -> None:
+    """Notes what a machine reports of rows that it could not be fed, and of what batches hold beside what is fed."""
+    if "left_out" in fields and isinstance(source, Data):
+        source.left_out(LeftOut(*fields["left_out"]))
+    if "nan" in fields and isinstance(source, Data):
+        source.holds_nan(NotANumber(*fields["nan"]))
+    if "left_of_batch" in fields and isinstance(source, LoaderRows):
+        source.left(fields["left_of_batch"])
+
+
+def tell_news(role: str, fields: Mapping[str, Any], given_up: set[str], tell: Callable[[str], object]) -> set[str]:
+    """Tells what a machine reports of machines; of trainers that the others go on without (`given_up`), or again with,
+    where it is the first that says so. Gives the trainers that have been given up, or have come back.
+    """
+    if "unsaved" in fields:
+        tell(f"{role} could not write its part: {visible(fields['unsaved'])}")
+    if "unkept" in fields:
+        tell(f"{role} can't keep its state, so it could not go on if it ended: {visible(fields['unkept'])}")
+    if "news" in fields:
+        news, about, gone = fields["news"]
+        if gone != (about in given_up):
+            tell(visible(news))
+            return {about}
+    return set()
+
+
+def supervised(
+    restarts: int,
+    members: Mapping[str, Member],
+    kept: Checkpoints | None,
+    seed: int | None,
+    on_report: Callable[[Member, dict[str, Any]], object],
+    tell: Callable[[str], object],
+    on_look: Callable[[], object] | None = None,
+    on_begin: Callable[[], object] = lambda: None,
+) -> tuple[Supervisor, bool]:
+    """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
+
+    A single machine is started again where servers can let it in; else all begin again, of which `on_begin` is told.
+    """
+    together = not any(name.startswith("pserver") for name in members)
+    restarts_of_one, again = (0, restarts) if together else (restarts, 0)
+    while True:
+        begin = kept.begin(seed) if kept is not None and kept.source else {}
+        for name, member in members.items():
+            member.begin_with(begin.get(name))
+        supervisor = Supervisor(
+            members, restarts=restarts_of_one, on_report=on_report, on_look=on_look, on_restart=tell
+        )
+        done = supervisor.run()
+        if done or not again:
+            return supervisor, done
+        again -= 1
+        tell(_go_back(supervisor, kept))
+        on_begin()
+
+
+def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
+    """Goes back to the last checkpoint; says that all trainers of a job without servers begin again, since one of them
+    has ended.
+    """
+    if kept is not None:
+        kept.go_back()
+    ended = [f"{member.role} has ended {how_it_ended(code)}" for member, code in supervisor.failed]
+    ended += [f"{member.role} was given up" for member in supervisor.left_out]
+    place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
+    return f"{'; '.join(ended)}: all begin again {place}"
+
+
+def failure_of(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Role]) -> DiagnosticError:
+    """The error of a job that did not come to its end: the findings by which machines have ended, each once, at its
+    place in the user's files; the machines that ended; and what the others waited for.
+
+    `sources` are the machines' programs as they were compiled, where the user has the source.
+    """
+    return DiagnosticError([*_findings(supervisor, job, sources), *_ends(supervisor)])
+
+
+def _findings(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Role]) -> list[Diagnostic]:
+    """The findings that machines have reported as they ended."""
+    found: dict[str, list[Diagnostic]] = {}
+    for name, member in supervisor.members.items():
+        if "findings" in member.reported:
+            moved = to_sources(job.roles[name], sources.get(name))
+            found[name] = relocated(read_findings(member.reported["findings"]), moved)
+    return told_once(found)
+
+
+def _ends(supervisor: Supervisor) -> list[Diagnostic]:
+    """The machines that have ended, with the end of the log of those without findings, and those that were given up."""
+    result: list[Diagnostic] = []
+    for member, code in supervisor.failed:
+        how = how_it_ended(code)
+        log = "" if "findings" in member.reported else member.log_tail()
+        notes = (Note(line.removeprefix("note: ")) for line in log.splitlines())
+        result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
+    result += [
+        error("launch-ended", f"{member.role} was given up, and the servers are done without it")
+        for member in supervisor.left_out
+    ]
+    ended = {member.role for member in (*supervisor.left_out, *(member for member, _ in supervisor.failed))}
+    waiting = [
+        line
+        for member in supervisor.members.values()
+        if member.role not in ended
+        for line in member.reported.get("waiting", ())
+    ]
+    return [*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))]

@@ -1,0 +1,187 @@
+"""A model with its loss as one op of a program: torch computes the loss and all gradients as it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pstranspile.frontends.torch.capture import Loss, batch_names, step_of, tensors_of, torch_library, training_mode
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
+from pstranspile.ir.model import Location
+from pstranspile.runtime.files.python_file import calling
+from pstranspile.runtime.kernels.programs.modules import HERE, Given, Made, hold
+from pstranspile.runtime.values import Array, SelectedRows
+
+_PREFIX = "model."
+"""How the module of a step calls the model's parameters."""
+
+_SOURCES = count(1)
+
+
+class Shared(NamedTuple):
+    """The names of a model's parameters and buffers, by what a step does with them."""
+
+    parameters: tuple[str, ...]
+    """Those whose gradients are arrays."""
+    tables: tuple[str, ...]
+    """Those whose gradients are sparse rows."""
+    fixed: tuple[str, ...]
+    """Those that a step reads: parameters that are not trained, and buffers that it leaves as they are."""
+    buffers: tuple[str, ...]
+    """Those that it changes."""
+
+
+class TorchStep:
+    """Calls a model with its loss, and takes the gradients.
+
+    `location` is the line of the user's function that gives the loss.
+    """
+
+    def __init__(self, model: Any, batch: Any, loss: Loss | None, parts: int):
+        torch = torch_library()
+        self._model = model
+        self.inputs = tuple(batch_names(model, batch, loss))
+        self._module = step_of(torch, model, loss, list(self.inputs) if isinstance(batch, Mapping) else None, parts)
+        called: Any = loss if loss is not None else cast("Any", type(model)).forward
+        code: Any = getattr(called, "__code__", None)
+        self.location = None if code is None else Location(code.co_filename, code.co_firstlineno)
+        self.shared = Shared((), (), (), ())
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._learn(batch)
+        self.source = f"{HERE}{next(_SOURCES)}"
+        hold(self.source, self)
+
+    def _learn(self, batch: Any) -> None:
+        """Makes a step with a batch, which changes nothing, to see what it does. Raises DiagnosticError."""
+        torch = torch_library()
+        parameters = dict(self._model.named_parameters())
+        buffers = dict(self._model.named_buffers())
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in (*parameters.items(), *buffers.items())}
+        trained = {name: tensor.detach().clone() for name, tensor in parameters.items() if tensor.requires_grad}
+        rest = {name: tensor.detach().clone() for name, tensor in parameters.items() if name not in trained}
+        kept = {name: tensor.detach().clone() for name, tensor in buffers.items()}
+        states = _random_states(torch)
+        _, gradients, after = self._called(trained, {**rest, **kept}, [t.detach().clone() for t in tensors_of(batch)])
+        if any(not torch.equal(one, other) for one, other in zip(states, _random_states(torch), strict=True)):
+            raise self._drawing()
+        sparse = {name for name, gradient in gradients.items() if gradient is not None and gradient.is_sparse}
+        sparse |= {name for name in _sparse_tables(torch, self._model) if gradients.get(name) is None}
+        changed = [name for name in kept if not torch.equal(buffers[name], after[name])]
+        self.shared = Shared(
+            tuple(name for name in trained if name not in sparse),
+            tuple(name for name in trained if name in sparse),
+            (*rest, *(name for name in kept if name not in changed)),
+            tuple(changed),
+        )
+
+    def _drawing(self) -> DiagnosticError:
+        """The error of a model that draws random numbers, of which each process would draw its own."""
+        dropouts = [
+            name
+            for name, module in self._model.named_modules()
+            if "Dropout" in type(module).__name__ and module.training and getattr(module, "p", 0)
+        ]
+        message = "the step draws random numbers, which would be others on each machine and in each run"
+        notes = [Note(f"dropout: {listed(dropouts)}; p=0, or .eval() of these modules, has them draw none")]
+        more = Note('without step="torch", dropout is translated: each row draws what it draws on one machine')
+        found = error("torch-random", message, self.location, notes=[*(notes if dropouts else []), more])
+        return DiagnosticError([found])
+
+    def _called(
+        self, trained: Mapping[str, Any], others: Mapping[str, Any], batch: Sequence[Any]
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """The loss, the gradient of each trained tensor (None: it has none), and the other tensors after the step.
+
+        Raises DiagnosticError, with the user's line for what the model raises.
+        """
+        torch = torch_library()
+        leaves = {name: tensor.requires_grad_() for name, tensor in trained.items()}
+        held = {f"{_PREFIX}{name}": tensor for name, tensor in (*leaves.items(), *others.items())}
+
+        def call() -> Any:
+            with training_mode(self._model), torch.enable_grad():
+                made = torch.func.functional_call(self._module, held, tuple(batch))
+                if not hasattr(made, "backward") or made.numel() != 1 or not made.requires_grad:
+                    raise DiagnosticError([self._no_loss(made)])
+                made.reshape(()).backward()
+                return made.detach()
+
+        loss = calling(self.location.file if self.location is not None else "the model", call)
+        after = {name: held[f"{_PREFIX}{name}"].detach() for name in others}
+        return loss, {name: leaf.grad for name, leaf in leaves.items()}, after
+
+    def _no_loss(self, made: Any) -> Any:
+        what = f"a tensor of dims {list(made.shape)}" if hasattr(made, "shape") else f"a {type(made).__name__}"
+        return error("torch-loss", f"the loss is {what}; it must be one element that has a gradient", self.location)
+
+    def __call__(self, given: Given) -> Made:
+        """The loss, the gradients and the buffers of a step. Raises DiagnosticError."""
+        torch = torch_library()
+        self._require_same(given)
+        first = next(self._model.parameters(), None)
+        device = "cpu" if first is None else first.device
+
+        def tensor(name: str, array: Any) -> Any:
+            made = torch.from_numpy(np.array(array)).to(device)
+            return made.reshape(self._shapes[name]) if name in self._shapes else made
+
+        trained = {name: tensor(name, array) for name, array in (*given.parameters.items(), *given.tables.items())}
+        others = {name: tensor(name, array) for name, array in (*given.fixed.items(), *given.buffers.items())}
+        batch = [tensor("", given.inputs[name]) for name in self.inputs]
+        loss, gradients, after = self._called(trained, others, batch)
+        dense = [_dense(gradients[name], trained[name], given.parameters[name]) for name in given.parameters]
+        rows = [_rows(gradients[name], given.tables[name]) for name in given.tables]
+        kept = [_array(after[name]).reshape(np.shape(given.buffers[name])) for name in given.buffers]
+        return Made(_array(loss).reshape(1), dense, rows, kept)
+
+    def _require_same(self, given: Given) -> None:
+        """Raises DiagnosticError if the program was made of another model."""
+        own = {*self.shared.parameters, *self.shared.tables, *self.shared.fixed, *self.shared.buffers}
+        there = {*given.parameters, *given.tables, *given.fixed, *given.buffers}
+        if own != there or {*given.inputs} != {*self.inputs}:
+            apart = sorted(own ^ there) or sorted({*given.inputs} ^ {*self.inputs})
+            message = f"the program was made of another model than {self.source} gives: {apart[0]} is in one of them"
+            raise DiagnosticError([error("torch-source", message, self.location)])
+
+
+def _random_states(torch: Any) -> list[Any]:
+    """The states of torch's random numbers."""
+    on_devices: list[Any] = (
+        torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    )
+    return [torch.random.get_rng_state(), *on_devices]
+
+
+def _sparse_tables(torch: Any, model: Any) -> Iterable[str]:
+    """The names of the tables of embeddings with sparse gradients."""
+    kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    weights = {id(module.weight) for module in model.modules() if isinstance(module, kinds) and module.sparse}
+    return [name for name, parameter in model.named_parameters() if id(parameter) in weights]
+
+
+def _array(tensor: Any) -> Array:
+    return tensor.detach().cpu().numpy()
+
+
+def _dense(gradient: Any, tensor: Any, like: Array) -> Array:
+    """A gradient as an array of the dims of the variable; zeros where a step does not use the parameter."""
+    if gradient is None:
+        return np.zeros_like(like)
+    return (
+        _array(gradient.to_dense() if gradient.is_sparse else gradient)
+        .astype(like.dtype, copy=False)
+        .reshape(like.shape)
+    )
+
+
+def _rows(gradient: Any, like: Array) -> SelectedRows:
+    """A gradient as sparse rows, each once; none where a step does not use the table."""
+    if gradient is None:
+        return SelectedRows(np.zeros(0, "int64"), np.zeros((0, *like.shape[1:]), like.dtype), len(like))
+    if not gradient.is_sparse:
+        return SelectedRows(np.arange(len(like), dtype="int64"), _array(gradient).reshape(like.shape), len(like))
+    merged = gradient.coalesce()
+    return SelectedRows(_array(merged.indices())[0], _array(merged.values()), len(like))
