@@ -59,6 +59,7 @@ check: lint types test  ## lint, types and all tests
 
 campaigns: setup  ## draw many random cases: jobs and faults, edited programs, damaged files (hours)
 	PSTRANSPILE_NIGHTLY=1 $(BIN)/pytest -s tests/cluster/machines
+	PSTRANSPILE_NIGHTLY=1 $(BIN)/pytest tests/frontends/torch/test_zoo.py
 	PSTRANSPILE_EDITS=50000 $(BIN)/pytest -s tests/structure
 	PSTRANSPILE_CASES=50000 $(BIN)/pytest -s tests/hostile
 
