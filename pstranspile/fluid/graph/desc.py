@@ -379,7 +379,7 @@ class VarDesc:
         """Declares whether runs check the dims and the element type of the value that is fed."""
         self._change(need_check_feed=bool(need_check_feed))
 
-    # # variables that are readers
+    # variables that are readers
 
     def shapes(self) -> list[list[int]]:
         """The dims of each tensor that a reader yields."""

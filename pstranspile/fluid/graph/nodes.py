@@ -221,7 +221,7 @@ class Graph:
         main = frozen.main_block._replace(ops=ops, vars=held)
         return Program.of(frozen._replace(blocks=(main, *frozen.blocks[1:])))
 
-    # # notes
+    # notes
 
     def has(self, name: str) -> bool:
         """Whether the graph has a note under a name."""

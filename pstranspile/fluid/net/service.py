@@ -604,7 +604,7 @@ class FluidService(ForeignTrainers):
             if call is not None:
                 call.answer(message.payload)
 
-    # # checks before a call can do harm
+    # checks before a call can do harm
 
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
