@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.ir.starting import guard
 
 _COMMANDS = {f"{__name__}{part}" for part in ("", ".launch", ".launch_ps")}
-"""What `python -m` runs."""
+"""The modules that `python -m` can run as commands."""
 
 
 def _following(words: Sequence[str]) -> list[str]:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pstranspile.fluid.interface import *  # noqa: F403
 
 _NOT_FLUIDS = {"annotations", "interface"}
-"""Names of the interface's own, which Fluid has not, or means as modules."""
+"""Names of the interface that Fluid lacks, or uses for modules."""
 
 
 def __getattr__(name: str) -> Any:

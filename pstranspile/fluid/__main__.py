@@ -1,4 +1,4 @@
-"""`python -m pstranspile.fluid SCRIPT`: a Fluid script, as it is."""
+"""`python -m pstranspile.fluid SCRIPT`: runs a Fluid script unchanged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pstranspile.ir.starting import restore
 
 
 def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> int:
-    """Runs a script; gives the exit status: that of the script, 1 for findings, 2 for wrong usage.
+    """Runs a script; returns the exit status: the script's own, 1 for findings, 2 for wrong usage.
 
-    `command` is what the user has called.
+    `command` is the command that the user called, for messages.
     """
     try:
         session = _prepared(arguments, command)
@@ -32,8 +32,8 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
 
 
 def _prepared(arguments: list[str], command: str) -> Session | int:
-    """What runs the script of a command line, with all that the script finds around it; or the exit status of what is
-    no script.
+    """The session that runs the script of a command line, after preparing the script's environment; or an exit status
+    if there is no script to run.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
         if arguments:
@@ -64,7 +64,7 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
 
 
 def _run(session: Session) -> int:
-    """Runs the script."""
+    """Runs the script of a session; returns the exit status."""
     options = session.options
     try:
         with session.watching():

@@ -1,4 +1,4 @@
-"""`paddle` and its submodules as names of this package's modules, in processes that ask for it."""
+"""Makes `paddle` and its submodules names of this package's modules, in processes that ask for it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pstranspile.ir.diagnostics import nearest
 
 HERE = __name__.rpartition(".")[0]
 SCRIPT_PATH = str(Path(__file__).parent / "script_path")
-"""A folder for `PYTHONPATH`, in which Python processes find a `paddle` that turns these names on."""
+"""A folder for `PYTHONPATH`: the `paddle` in it installs these aliases in Python processes that import it."""
 _MOVED = {
     "paddle.base": "paddle.fluid",
     "paddle.distributed.io": "paddle.fluid.io",
     "paddle.distributed.transpiler": "paddle.fluid.transpiler",
 }
-"""Modules of 2.x by the name that they have in Fluid."""
+"""Modules of 2.x, and the modules of Fluid that have their contents."""
 _PARTS = {
     "paddle.metric": ("paddle.metric", "metrics"),
     "paddle.nn.functional": (
@@ -41,7 +41,7 @@ _PARTS = {
 
 
 def ours(name: str) -> str:
-    """The module of this package behind a module of Fluid: `paddle.fluid.io` is `pstranspile.fluid.io`."""
+    """The name of this package's module for a module of Fluid: `pstranspile.fluid.io` for `paddle.fluid.io`."""
     if name == "paddle":
         return f"{HERE}.paddle"
     for later, fluid in _MOVED.items():
@@ -52,7 +52,7 @@ def ours(name: str) -> str:
 
 
 class _Absent(ModuleType):
-    """A module of Fluid that is not here: what is taken from it fails where it is used."""
+    """A module of Fluid that this package lacks: a name imported from it raises an error where it is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -61,14 +61,14 @@ class _Absent(ModuleType):
 
 
 class _Loader(Loader):
-    """Gives the module of this package as the one that is asked for."""
+    """Loads a module of this package under the name of a module of Paddle."""
 
     def __init__(self, target: str | None):
         self._target = target
         self._own: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module of this package; an empty one where there is none."""
+        """The module of this package, or an empty module if there is none."""
         if self._target is None:
             made = _Absent(spec.name)
             made.__path__ = []
@@ -83,8 +83,8 @@ class _Loader(Loader):
         return module
 
     def _keep_names(self, alias: str, package: ModuleType) -> None:
-        """Makes modules known whose name the package has for something else, as `layers.rnn`: a later import of such
-        a module would put it in the place of what the package has.
+        """Registers submodules whose names the package uses for something else, such as `layers.rnn`. Otherwise a later
+        import of the submodule would overwrite the name in the package.
         """
         for name, held in list(sys.modules.items()):
             above, _, last = name.rpartition(".")
@@ -92,7 +92,7 @@ class _Loader(Loader):
                 sys.modules[f"{alias}.{last}"] = held
 
     def exec_module(self, module: ModuleType) -> None:
-        """Gives the module its own specification back; its code has been run already."""
+        """Restores the module's own specification. The module's code has already been run."""
         if self._own is not None:
             module.__spec__ = self._own
 
@@ -103,28 +103,28 @@ class _Loader(Loader):
 
 
 class _FunctionLoader(Loader):
-    """Gives a function as the module of its name: `from paddle.fluid.data import data` takes it from itself."""
+    """Loads a function as a module of the same name, so that `from paddle.fluid.data import data` works."""
 
     def __init__(self, function: FunctionType):
         self._function: Any = function
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        """The function."""
+        """The function, which gets itself as an attribute."""
         setattr(self._function, spec.name.rpartition(".")[2], self._function)
         return self._function
 
     def exec_module(self, module: ModuleType) -> None:
-        """Does nothing: a function has no code to run on import."""
+        """Does nothing, because a function has no code to run on import."""
 
 
 _MISSPELT = 0.85
-"""How similar a name is to that of a module which it is taken for. No module of Fluid 1.8.5 or Paddle 2.6 that is not
-here is that similar to one that is.
+"""The least similarity of a name to that of a module that it may be a misspelling of. No module of Fluid 1.8.5 or
+Paddle 2.6 that this package lacks is so similar to one that it has.
 """
 
 
 def _modules_in(parent: str) -> list[str]:
-    """The modules below one of Paddle, by the last part of their names."""
+    """The names, without the parent's, of the modules directly below a module of Paddle."""
     held = module_here(ours(parent))
     paths = getattr(import_module(held), "__path__", ()) if held is not None else ()
     names = {found.name for found in iter_modules(paths)}
@@ -139,7 +139,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The specification of a module of Fluid; None for all other modules."""
+        """The specification of a module of Paddle; None for all other modules."""
         if fullname.partition(".")[0] != "paddle":
             return None
         name = module_here(ours(fullname))
@@ -163,14 +163,18 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Makes the names of Fluid's modules known in this process, and those that Python and numpy had then."""
+    """Makes the names of Fluid's modules known in this process, and restores names that Python and
+    numpy have dropped.
+    """
     give_names()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def install_for_scripts() -> None:
-    """Makes this process one of scripts: names, arrays and comparisons are those of Fluid's days."""
+    """Prepares this process for scripts: names, arrays and comparisons work as in the Python and numpy
+    of Fluid's time.
+    """
     install()
     begin_script()
     give_numbers()
@@ -180,7 +184,7 @@ def install_for_scripts() -> None:
 
 
 def install_for_children() -> None:
-    """Makes this process one of scripts, and the Python processes that it starts."""
+    """Prepares this process, and the Python processes that it starts, for scripts."""
     install_for_scripts()
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != SCRIPT_PATH]
     package = str(Path(__file__).parents[2])

@@ -16,7 +16,7 @@ from pstranspile.ops.gradient import SUFFIX, differentiated, gradient_name
 
 
 def _names(what: str, given: Any, kinds: tuple[type, ...] = (list, tuple)) -> list[str] | None:
-    """The names of variables, which are given themselves or by name. Raises TypeError for anything else."""
+    """The names of variables, each passed as a variable or a name. Raises TypeError for anything else."""
     if given is None:
         return None
     if not isinstance(given, kinds):
@@ -38,9 +38,9 @@ def append_backward(
     callbacks: Any = None,
     checkpoints: Any = None,
 ) -> list[tuple[Any, Any]]:
-    """Appends the gradients of `loss`; gives parameters and their gradients in pairs.
+    """Appends the gradients of `loss`; returns pairs of a parameter and its gradient.
 
-    With `checkpoints`, a list of variables, other values between them are computed again for the gradients.
+    With `checkpoints`, a list of variables, the values between the checkpoints are computed again for the gradients.
     """
     if not isinstance(loss, Variable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"append_backward takes the variable of a loss, not a {type(loss).__name__}")
@@ -66,13 +66,13 @@ def append_backward(
 
 
 def _recomputing(loss: Variable, checkpoints: Any, no_grad_set: Any) -> Recomputing | None:
-    """How the ops before a loss are cut at checkpoints, None without any. Raises TypeError for what is no list."""
+    """The path to a loss, cut at checkpoints; None without checkpoints. Raises TypeError if these are not a list."""
     names = _names("checkpoints", checkpoints, (list,))
     return Recomputing(loss.block.program.live(), loss.name, names, _no_grad_names(no_grad_set)) if names else None
 
 
 def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
-    """Calls the functions after each op that the backward part has put into a block."""
+    """Calls `callbacks` after each op of the backward part, as it is put into its block."""
     current = program.current_block_idx
     for block in program.blocks:
         number: int = block.idx
@@ -91,10 +91,11 @@ def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
 
 
 def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None) -> list[Any]:
-    """Appends the gradients of the targets, added up, with respect to the inputs; None for what does not lead there.
+    """Appends the gradients of the sum of the targets with respect to the inputs; returns None for an input that the
+    targets do not depend on.
 
-    `target_gradients` are those of the targets themselves (default: ones). Raises NoSecondGradient where an op stands
-    on the way whose second gradient is not there; in Fluid 1.8.5 it counts as zero.
+    `target_gradients` are the gradients of the targets themselves (default: ones). Raises NoSecondGradient where an op
+    on the path has no second gradient; Fluid 1.8.5 takes zero for it.
     """
     wanted, sources = _variables("targets", targets), _variables("inputs", inputs)
     given = _variables("target_gradients", target_gradients, ("Variable", "NoneType")) or [None] * len(wanted)
@@ -116,7 +117,7 @@ def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_s
 
 
 def calc_gradient(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None) -> Any:
-    """The result of `gradients`; for a single input its gradient itself instead of a list."""
+    """The result of `gradients`; for a single input, its gradient instead of a list."""
     made = gradients(targets, inputs, target_gradients, no_grad_set)
     return made[0] if len(made) == 1 else made
 
@@ -138,7 +139,7 @@ _as_list, _append_grad_suffix_, _strip_grad_suffix_ = _listed, gradient_name, di
 
 
 def _get_stop_gradients_(program: Any) -> dict[int, set[str]]:  # pyright: ignore[reportUnusedFunction]
-    """For each block the names of the gradients that its variables are not to get."""
+    """For each block, the names of the gradients that its variables do not get."""
     return {
         block.idx: {gradient_name(name) for name, var in block.vars.items() if var.stop_gradient}
         for block in program.blocks
@@ -146,14 +147,14 @@ def _get_stop_gradients_(program: Any) -> dict[int, set[str]]:  # pyright: ignor
 
 
 def _find_op_path_(block: Any, outputs: Any, inputs: Any, no_grad_set: Any) -> list[Any]:  # pyright: ignore[reportUnusedFunction]
-    """The ops of a block that lead from the inputs (none: from anywhere) to the outputs."""
+    """The ops of a block that lead from the inputs (from any variable if there are none) to the outputs."""
     views = {id(view.frozen): view for view in block.ops}
     path = backward.ops_to([view.frozen for view in block.ops], {var.name for var in outputs}, set(no_grad_set or ()))
     return [views[id(op)] for op in (backward.ops_from(path, [var.name for var in inputs]) if inputs else path)]
 
 
 def _find_no_grad_vars(block: Any, op_path: Any, targets: Any, no_grad_set: Any) -> set[str]:  # pyright: ignore[reportUnusedFunction]
-    """What the ops of a path make and none of them reads, so that it has no gradient."""
+    """The names of the variables that ops of a path write and none of them reads, so that they have no gradients."""
     stopped = {name for name, var in block.vars.items() if var.stop_gradient}
     path = [view.frozen for view in op_path]
     return backward.unread_outputs(path, {var.name for var in targets}, set(no_grad_set or ()), stopped)

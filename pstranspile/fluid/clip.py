@@ -1,4 +1,4 @@
-"""Fluid's `clip`: what is done to gradients before they are used."""
+"""Fluid's `clip`: limits gradients before they are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pstranspile.frontends.autodiff import clips as core
 from pstranspile.ops.gradient import bare_op
 
 Pairs: TypeAlias = "list[tuple[Any, Any]]"
-"""Parameters with their gradients."""
+"""Pairs of a parameter and its gradient."""
 
 
 def _taken(pairs: Pairs) -> tuple[LiveDraft, list[ParamGrad]]:
@@ -26,7 +26,9 @@ def _given(before: Pairs, pairs: Iterable[ParamGrad]) -> Pairs:
 
 
 class GradientClipBase:
-    """The base of clips. `need_clip` says of a parameter whether its gradient is clipped; None: all are."""
+    """The base class of clips. `need_clip` decides for each parameter whether its gradient is clipped;
+    None clips all.
+    """
 
     def __init__(self, need_clip: Callable[[Any], bool] | None = None):
         if need_clip is not None and not callable(need_clip):
@@ -34,16 +36,18 @@ class GradientClipBase:
         self.need_clip = need_clip
 
     def wanted(self, program: Any) -> core.NeedClip | None:
-        """`need_clip` for the names of the program's parameters."""
+        """`need_clip` as a function of the names of the program's parameters, None for all."""
         need = self.need_clip
         return None if need is None else lambda name: bool(need(program.global_block().var(name)))
 
     def core(self, program: Any) -> core.Clip:
-        """The clip as optimizers of this package take it."""
+        """The clip in the form that optimizers of this package take."""
         raise NotImplementedError("GradientClipBase is the base of GradientClipByNorm and others")
 
     def __call__(self, params_grads: Pairs) -> Pairs:
-        """Appends the clipping of these gradients; gives the pairs to use from now on, without those of no gradient."""
+        """Appends the ops that clip these gradients; returns the new pairs, without parameters that
+        have no gradient.
+        """
         if not any(grad is not None for _, grad in params_grads):
             return list(params_grads)
         draft, pairs = _taken(params_grads)
@@ -51,14 +55,14 @@ class GradientClipBase:
 
 
 class GradientClipByValue(GradientClipBase):
-    """Limits every element to [min, max]; `min` None means -max."""
+    """Limits every element to [min, max]; if `min` is None it is -max."""
 
     def __init__(self, max: float, min: float | None = None, need_clip: Callable[[Any], bool] | None = None):
         super().__init__(need_clip)
         self.max, self.min = float(max), float(-max if min is None else min)
 
     def core(self, program: Any) -> core.Clip:
-        """Limits of elements."""
+        """The clip of elements in the form that optimizers of this package take."""
         return core.ClipByValue(self.max, self.min, self.wanted(program))
 
     def __str__(self) -> str:
@@ -73,7 +77,7 @@ class GradientClipByNorm(GradientClipBase):
         self.clip_norm = float(clip_norm)
 
     def core(self, program: Any) -> core.Clip:
-        """A limit of norms."""
+        """The clip by norm in the form that optimizers of this package take."""
         return core.ClipByNorm(self.clip_norm, self.wanted(program))
 
     def __str__(self) -> str:
@@ -81,7 +85,7 @@ class GradientClipByNorm(GradientClipBase):
 
 
 class GradientClipByGlobalNorm(GradientClipBase):
-    """Scales all gradients by one factor, so that their norm together is at most `clip_norm`."""
+    """Scales all gradients by one factor, so that their global norm is at most `clip_norm`."""
 
     def __init__(
         self,
@@ -93,7 +97,7 @@ class GradientClipByGlobalNorm(GradientClipBase):
         self.clip_norm, self.group_name = float(clip_norm), group_name
 
     def core(self, program: Any) -> core.Clip:
-        """A limit of the norm over all gradients."""
+        """The clip by global norm in the form that optimizers of this package take."""
         return core.ClipByGlobalNorm(self.clip_norm, self.wanted(program), self.group_name)
 
     def __str__(self) -> str:
@@ -101,14 +105,14 @@ class GradientClipByGlobalNorm(GradientClipBase):
 
 
 class BaseErrorClipAttr:
-    """The base of clips of intermediate values' gradients."""
+    """The base class of clips for gradients of intermediate values."""
 
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _append_clip_op(block, grad_name)")
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
-    """Limits every element of the gradient of a variable to [min, max]; `min` None means -max."""
+    """Limits every element of the gradient of a variable to [min, max]; if `min` is None it is -max."""
 
     def __init__(self, max: float, min: float | None = None):
         self.max, self.min = float(max), float(-max if min is None else min)
@@ -123,9 +127,10 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
 
 def error_clip_callback(block: Any, context: dict[str, str]) -> None:
-    """Clips the gradients that the last op of a block gives, if their variables ask for it.
+    """Clips the gradients that the last op of a block writes, if their variables have an `error_clip`.
 
-    `context` says of gradients whose they are. Raises TypeError where a variable's `error_clip` is no such clip.
+    `context` maps the name of each gradient to its variable's. Raises TypeError where an `error_clip` is not of a class
+    for this.
     """
     for gradient in [name for name in block.op(-1).output_arg_names if name in context]:
         variable = block._find_var_recursive(context[gradient])
@@ -139,7 +144,7 @@ def error_clip_callback(block: Any, context: dict[str, str]) -> None:
 
 
 def set_gradient_clip(clip: GradientClipBase, param_list: Any = None, program: Any = None) -> None:
-    """Marks parameters (default: all there are now) to have their gradients clipped by the next `minimize`."""
+    """Marks parameters (default: all that exist now), so that the next `minimize` clips their gradients."""
     from pstranspile.fluid.framework import default_main_program
 
     if not isinstance(clip, GradientClipBase):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -150,7 +155,7 @@ def set_gradient_clip(clip: GradientClipBase, param_list: Any = None, program: A
 
 
 def append_gradient_clip_ops(param_grads: Pairs) -> Pairs:
-    """Appends the clipping that `set_gradient_clip` asked for; gives the pairs to use from now on."""
+    """Appends the ops of clips that `set_gradient_clip` has set; returns the new pairs."""
     if not param_grads:
         return []
     draft, pairs = _taken(param_grads)

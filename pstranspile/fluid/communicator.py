@@ -1,6 +1,7 @@
 """Fluid's `communicator`, which takes the settings of a job, and ends the trainer.
 
-What it does is part of a trainer here: which of its settings the trainers of scripts follow, and which change nothing.
+The communication itself is part of a trainer of this package; this module decides which settings apply to it, and which
+have no effect.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.ir.diagnostics import did_you_mean, lasting
 
-# What a process of a script hears from its launcher: that the launcher has ended, and that all trainers have.
+# Messages of a launcher to the process of a script: that the launcher has ended, and that all trainers have.
 
 LAUNCHER = "PSTRANSPILE_LAUNCHER"
-"""The variable of the environment with the number of the pipe that the launcher holds."""
+"""The variable of the environment with the number of the pipe to which the launcher writes."""
 
 TRAINERS_ENDED = b"t"
-"""What the launcher writes into the pipe of a server when all trainers have ended."""
+"""The bytes that the launcher writes to the pipe of a server when all trainers have ended."""
 
 PATIENCE = 10.0
-"""Seconds that a server has to begin to serve once all trainers have ended, and a process to end after SIGTERM."""
+"""Seconds within which a server must begin to serve after all trainers have ended, and a process must end after
+SIGTERM.
+"""
 
 _trainers_ended, _has_served, _launched = threading.Event(), threading.Event(), threading.Event()
 
 
 def trainers_ended() -> bool:
-    """Whether the launcher has said that the processes of all trainers have ended."""
+    """Whether the launcher has reported that the processes of all trainers have ended."""
     return _trainers_ended.is_set()
 
 
@@ -43,12 +46,12 @@ def is_launched() -> bool:
 
 
 def note_serving() -> None:
-    """This process serves: it ends by itself when its trainers have left."""
+    """Records that this process serves, so it ends by itself when its trainers have left."""
     _has_served.set()
 
 
 def idle_server() -> str:
-    """What is to be said of a script that ends in the process of a server, which has served nobody; "" of others."""
+    """The warning about a script that ends in a server's process without having served; "" for others."""
     if not _launched.is_set() or _has_served.is_set() or os.environ.get("TRAINING_ROLE") != "PSERVER":
         return ""
     return (
@@ -58,7 +61,7 @@ def idle_server() -> str:
 
 
 def listen() -> None:
-    """Listens to the launcher, if there is one. Without it this process ends, as by SIGTERM."""
+    """Starts to listen to the launcher, if there is one. If the launcher ends, this process ends as by SIGTERM."""
     number = os.environ.pop(LAUNCHER, "")
     if not number.isdecimal():
         return
@@ -82,7 +85,7 @@ def _listen(pipe: int) -> None:
 
 
 def _send(number: int) -> None:
-    """Sends a signal to this process, and to those that it has started where it leads a group of its own."""
+    """Sends a signal to this process; if it leads a process group, to the whole group."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), number)
     else:
@@ -90,7 +93,7 @@ def _send(number: int) -> None:
 
 
 def _end_if_idle() -> None:
-    """Ends a server that has nobody to serve, and does not notice it since it has not begun to."""
+    """Ends a server that has not begun to serve some time after all trainers have ended."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if _has_served.wait(0.1):
@@ -111,7 +114,7 @@ _WARNED: set[str] = set()
 
 
 class DistributedMode:
-    """The modes of Fluid's servers, by its numbers."""
+    """The modes of Fluid's servers, numbered as in Fluid."""
 
     SYNC = 0
     ASYNC = 1
@@ -120,23 +123,23 @@ class DistributedMode:
 
 
 def warn_unused(name: str, value: object, reason: str) -> None:
-    """Says on stderr, once for every name, that a setting changes nothing."""
+    """Warns on stderr, once for every name, that a setting has no effect."""
     if name not in _WARNED:
         _WARNED.add(name)
         print(f"{name} = {value} changes nothing: {reason}", file=sys.stderr)
 
 
 def warn_not_followed(name: str, value: object, reason: str) -> None:
-    """Says on stderr, once for every name, that a setting is not followed, so that numbers are others than Fluid's."""
+    """Warns on stderr, once for every name, that a setting is not followed, so that results differ from Fluid's."""
     if name not in _WARNED:
         _WARNED.add(name)
         print(f"{name} = {value} is not followed: {reason}", file=sys.stderr)
 
 
 def default_flags() -> dict[str, str]:
-    """The settings by Fluid's names, as the environment gives them (`FLAGS_...`, `CPU_NUM`), else Fluid's defaults.
+    """The settings by Fluid's names, from the environment (`FLAGS_...`, `CPU_NUM`), else Fluid's defaults.
 
-    Other flags of communicators in the environment are named on stderr.
+    Other flags of communicators in the environment are reported on stderr.
     """
     flags = {name: os.environ.get(f"FLAGS_{name}", default) for name, default in _defaults().items()}
     for name in sorted(os.environ):
@@ -170,7 +173,7 @@ def mode_of(job: Job | None) -> int:
 
 
 def check_names(flags: Mapping[Any, Any]) -> None:
-    """Raises ValueError for a name that no setting of communicators has."""
+    """Raises ValueError for a name that is not a setting of communicators."""
     known = _defaults()
     for name in flags:
         if name not in known:
@@ -178,11 +181,11 @@ def check_names(flags: Mapping[Any, Any]) -> None:
 
 
 def communicator_settings(flags: Mapping[str, Any], job: Job | None) -> Settings:
-    """How the communicator of a trainer of the job works.
+    """The settings of the communicator of a trainer of the job.
 
-    Asynchronous ones follow `max_merge_var_num`, `send_queue_size` and `is_sgd_optimizer`. Settings that no result
-    depends on are named on stderr if they differ from Fluid's defaults. Raises ValueError for unknown names and for
-    what is no number, NotHere for parameters that are fetched less often.
+    Asynchronous communicators follow `max_merge_var_num`, `send_queue_size` and `is_sgd_optimizer`. Settings that do
+    not affect results are reported on stderr if they differ from Fluid's defaults. Raises ValueError for unknown names
+    and for values that are not numbers, NotHere for parameters that are fetched less often.
     """
     check_names(flags)
     made = Settings(push_every=job.geo_sgd_need_push_nums if job is not None else 100)
@@ -214,15 +217,16 @@ def _number(name: str, value: object) -> int:
 
 _MODES = {number: name for name, number in vars(DistributedMode).items() if name.isupper()}
 _OF_JOB = ("geo_trainer_nums", "geo_need_push_nums", "geo_send_varnames", "pserver_endpoints", "trainer_id")
-"""Entries of `envs` that say again what the program was transpiled for."""
+"""Entries of `envs` that repeat settings of the transpiled job."""
 
 
 class Communicator:
-    """Carries gradients of a trainer whose program leaves that to it, from the start-up program on until the end.
+    """Represents the exchange of gradients by a trainer whose program leaves it to a communicator, from the start-up
+    program until the end.
 
-    `envs` are settings by Fluid's names, over those of the environment. `mode` and what `kwargs` gives must be what
-    the program was transpiled for; without a mode it is that. Of a program that is no trainer's there is nothing to
-    carry. Raises ValueError where they are not, and for unknown settings; NotHere.
+    `envs` are settings by Fluid's names, which override the environment. `mode` and `kwargs` must agree with the
+    transpiled job; without a mode its mode is used. For a program that is not a trainer's there is nothing to exchange.
+    Raises ValueError where they disagree, and for unknown settings; NotHere.
     """
 
     def __init__(
@@ -248,17 +252,17 @@ class Communicator:
         self._machine.configure({**default_flags(), **given})
 
     def start(self) -> None:
-        """Says that gradients are carried from now on."""
+        """Marks the communicator as running."""
         self._running = True
 
     def stop(self) -> None:
-        """Waits until all that was sent has come; the trainer leaves."""
+        """Waits until everything that was sent has arrived, and ends the trainer."""
         self._running = False
         if self._machine is not None:
             self._machine.leave()
 
     def is_running(self) -> bool:
-        """Whether it was started, and not stopped."""
+        """Whether the communicator was started, and not stopped."""
         return self._running
 
 

@@ -1,6 +1,6 @@
-"""Fluid's `compiler` and `parallel_executor`: programs for several devices, which run on one here.
+"""Fluid's `compiler` and `parallel_executor`: programs for several devices, which run on a single one.
 
-Of the passes that scripts put into a BuildStrategy, it is said what is honoured, and what is refused.
+A pass that a script adds to a BuildStrategy is either followed or refused.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from pstranspile.ops.attributes import real
 
 _REPEATS = "multi_batch_merge_pass"
 _DIFFERENT = ("batch_norm", "sync_batch_norm", "data_norm", "dropout", "seed", "sampling_id", "shuffle_batch", "nce")
-"""Ops beside `*random*` that make something else of the same values when they are computed again."""
+"""Ops beside `*random*` whose results differ when they are computed again from the same values."""
 
 
 _DRAWS = "graph_viz_pass"
 _SETTINGS = {_REPEATS: "num_repeats", _DRAWS: "graph_viz_path"}
-"""The setting of each pass that can be added."""
+"""For each pass that can be added, the name of its setting."""
 _FUSING = {
     "fuse_bn_act_ops": "fuse_bn_act_pass",
     "fuse_elewise_add_act_ops": "fuse_elewise_add_act_pass",
     "fuse_relu_depthwise_conv": "fuse_relu_depthwise_conv_pass",
 }
-"""Passes that a BuildStrategy asks for by these settings. They change no value, so nothing is done for them."""
+"""The passes that settings of a BuildStrategy add. They do not change values, so they are listed, but do nothing."""
 
 
 class Pass:
-    """A pass by its name, with settings."""
+    """A pass with a name and settings."""
 
     def __init__(self, name: str):
         self._name = name
         self.settings: dict[str, Any] = {}
 
     def type(self) -> str:
-        """The name."""
+        """The name of the pass."""
         return self._name
 
     def set(self, name: str, value: Any) -> None:
-        """Gives a setting a value. Raises NotHere for one that the pass does not have."""
+        """Sets a setting. Raises NotHere for one that the pass does not have."""
         known = _SETTINGS.get(self._name, "no settings")
         if name != known:
             raise refused(f"{self._name}.{name}", f"it has {known}")
@@ -61,13 +61,13 @@ class Pass:
 
 
 class PassBuilder:
-    """The passes of a BuildStrategy. Others than `multi_batch_merge_pass` and `graph_viz_pass` can't be added."""
+    """The passes of a BuildStrategy. Only `multi_batch_merge_pass` and `graph_viz_pass` can be added."""
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
 
     def ask(self, settings: Mapping[str, Any]) -> PassBuilder:
-        """Puts the passes in front that a BuildStrategy asks for; gives itself."""
+        """Inserts, in front, the passes that settings of a BuildStrategy add; returns the builder."""
         known = [each.type() for each in self._passes]
         self._passes[:0] = [Pass(n) for key, n in _FUSING.items() if settings.get(key) and n not in known]
         return self
@@ -77,22 +77,22 @@ class PassBuilder:
         return list(self._passes)
 
     def insert_pass(self, index: int, name: str) -> Pass:
-        """Puts a pass at a place. Raises NotHere for one that is not there."""
+        """Inserts a pass at an index. Raises NotHere for an unknown pass."""
         if name not in _SETTINGS:
             raise refused(f"the pass {name}", "ops are run as the program has them")
         self._passes.insert(index, Pass(name))
         return self._passes[index]
 
     def append_pass(self, name: str) -> Pass:
-        """Adds a pass at the end. Raises NotHere for one that is not there."""
+        """Appends a pass. Raises NotHere for an unknown pass."""
         return self.insert_pass(len(self._passes), name)
 
     def remove_pass(self, index: int) -> None:
-        """Takes a pass away."""
+        """Removes the pass at an index."""
         del self._passes[index]
 
     def draw(self, program: Program) -> None:
-        """Writes the program as a graph for Graphviz where a pass asks for it."""
+        """Writes the program as a graph for Graphviz, if a pass is set to do so."""
         from pstranspile.frontends.drawing import dot_text
 
         for each in self._passes:
@@ -100,10 +100,10 @@ class PassBuilder:
                 Path(path).write_bytes(dot_text(program.freeze(), "main").encode("utf-8", "backslashreplace"))
 
     def require_same(self, program: Program) -> None:
-        """Raises NotHere where a step of this program would not be what the passes make of it.
+        """Raises NotHere where the passes would change the results of a step of this program.
 
-        Merged batches are gradients of several times the same fed rows, averaged: those of one time, unless a reader
-        gives other rows each time or an op computes something else.
+        Merged batches average the gradients of several runs on the same fed rows, which equal those of one run, unless
+        a reader supplies other rows each time or the results of an op differ from run to run.
         """
         if all(each.settings.get("num_repeats", 1) <= 1 for each in self._passes):
             return
@@ -116,7 +116,7 @@ class PassBuilder:
 
 
 class _Settings:
-    """Settings under Fluid's names; those that steer its runtime change no value here."""
+    """Settings under Fluid's names; those that control Fluid's runtime change no value."""
 
     known: dict[str, Any] = {}
 
@@ -134,7 +134,7 @@ class _Settings:
 
 
 class ExecutionStrategy(_Settings):
-    """How Fluid's executor of several devices runs; with one device nothing depends on it."""
+    """Settings of Fluid's executor for several devices; with one device they change nothing."""
 
     known = {
         "num_threads": 0,
@@ -148,23 +148,23 @@ class ExecutionStrategy(_Settings):
     }
 
     class ExecutorType(Numbers):
-        """The kinds of executors that Fluid has for several devices."""
+        """The kinds of Fluid's executors for several devices."""
 
         Default = 0
         Experimental = 1
 
 
 class BuildStrategy(_Settings):
-    """How Fluid prepares a program for several devices; with one device nothing depends on it."""
+    """Settings by which Fluid prepares a program for several devices; with one device most of them change nothing."""
 
     class ReduceStrategy(Numbers):
-        """How gradients of devices come together."""
+        """How the gradients of devices are combined."""
 
         AllReduce = 0
         Reduce = 1
 
     class GradientScaleStrategy(Numbers):
-        """How gradients of devices are weighted."""
+        """How the gradients of devices are weighted."""
 
         CoeffNumDevice = 0
         One = 1
@@ -210,12 +210,14 @@ class BuildStrategy(_Settings):
         return vars(self).setdefault("_passes", PassBuilder())
 
     def _finalize_strategy_and_create_passes(self) -> PassBuilder:
-        """The passes, to be added to."""
+        """The passes, to which a script may add others."""
         return self.passes.ask(vars(self))
 
 
 def _begun(program: Program, factor: int) -> Program:
-    """A copy in which the op that makes the gradient of the loss gives so many times as much; 0 leaves it out."""
+    """A copy in which the op that begins the gradients writes `factor` times the gradient of the loss; with 0 the op is
+    left out.
+    """
     frozen, copy = program.freeze(), program.clone()
     main = frozen.main_block
     ops: list[Op] = []
@@ -229,7 +231,7 @@ def _begun(program: Program, factor: int) -> Program:
 
 
 class CompiledProgram:
-    """A program, to be run by an Executor, as if by several devices: each gives the rows of a feed of its own."""
+    """A program to be run by an Executor as if on several devices, each of which returns a value of its own rows."""
 
     def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None):
         inner = getattr(program_or_graph, "inner_program", program_or_graph)
@@ -239,9 +241,9 @@ class CompiledProgram:
         self.inner_program = inner
         self.device_count = 1
         self._places: list[Any] | None = None
-        """The devices, once they were given or the program was compiled."""
+        """The devices; None until they are given or the program is compiled."""
         self._local_scopes: list[Any] = []
-        """Scopes of devices: none, as those of runs end with them."""
+        """The scopes of devices: always empty, because these scopes exist during runs only."""
         self.is_dry = False
         """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
         self._build_strategy = build_strategy
@@ -249,7 +251,7 @@ class CompiledProgram:
         self._is_data_parallel = False
         self._compiled: tuple[Any, Any] | None = None
         self.predictor: Any = None
-        """What runs the program's model, once it was compiled for inference."""
+        """The predictor that runs the program's model, if it was compiled for inference."""
 
     @property
     def _is_inference(self) -> bool:
@@ -257,7 +259,7 @@ class CompiledProgram:
         return self.predictor is not None
 
     def _with_inference_optimize(self, config: Any) -> CompiledProgram:
-        """Has runs take and give the tensors of a predictor, which runs the model that a configuration names."""
+        """Makes runs take and return the tensors of a predictor, which runs the model that a configuration names."""
         from pstranspile.fluid.inference import create_paddle_predictor
 
         self.predictor = create_paddle_predictor(config)
@@ -265,7 +267,7 @@ class CompiledProgram:
 
     @property
     def _program(self) -> Program | None:
-        """The program; None where it was given as a graph."""
+        """The program; None if it was given as a graph."""
         return None if self._is_of_graph else self.inner_program
 
     def with_data_parallel(
@@ -276,10 +278,11 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Any = None,
     ) -> CompiledProgram:
-        """Makes runs data-parallel over `places` (default: CPU_NUM devices), all computed by one; returns itself.
+        """Makes runs data-parallel over `places` (default: CPU_NUM devices), all computed by one device; returns
+        itself.
 
-        With `GradientScaleStrategy.One` gradients are the sums of the devices' gradients, not their means; raises
-        NotHere for that in a cluster. With `Customized` runs are fed the gradient of the loss.
+        With `GradientScaleStrategy.One` gradients are the sums of the devices' gradients, not their means; in a cluster
+        this raises NotHere. With `Customized` the script feeds the gradient of the loss.
         """
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")
@@ -299,7 +302,8 @@ class CompiledProgram:
     def _compile(self, scope: Any, place: Any) -> CompiledProgram:
         """Binds the program to a scope and a place.
 
-        Raises ValueError where it is bound to others, or can't share, NotHere for passes that can't be honoured.
+        Raises ValueError where it is bound to another scope or place, or can't share variables, NotHere for passes that
+        can't be followed.
         """
         if self._build_strategy is not None:
             self._build_strategy.passes.require_same(self.inner_program)
@@ -317,10 +321,11 @@ class CompiledProgram:
 
 
 class ParallelExecutor:
-    """Runs a program as if by several devices: each takes a share of what is fed, and gives a part of what is fetched.
+    """Runs a program as if on several devices: each gets a share of the feed, and returns its part of the fetched
+    values.
 
-    There are as many as CPU_NUM says; one computes for all. The program is bound to a scope (default: that in use).
-    Warns where several trainers are asked for and the program was not transpiled for them.
+    Their number is CPU_NUM; one device computes for all. The program is bound to a scope (default: the one in use).
+    Warns if several trainers are set and the program was not transpiled for them.
     """
 
     def __init__(
@@ -350,21 +355,21 @@ class ParallelExecutor:
 
     @property
     def device_count(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return self._compiled.device_count
 
     def run(self, fetch_list: Any, feed: Any = None, feed_dict: Any = None, return_numpy: bool = True) -> Any:
-        """Runs the program once and gives what is fetched, that of all devices together."""
+        """Runs the program once and returns the fetched values, joined over all devices."""
         given = feed if feed is not None else feed_dict
         self._scopes_of_runs = True
         return self._executor.run(self._compiled, given, fetch_list, scope=self._scope, return_numpy=return_numpy)
 
     def drop_local_exe_scopes(self) -> None:
-        """Lets go what a run has kept for the next one: nothing here, where variables of runs end with them."""
+        """Does nothing but reset a flag, because the variables of a run are released when it ends."""
         self._scopes_of_runs = False
 
     def _need_create_local_exe_scopes(self) -> bool:
-        """Whether no run was since the start, or since `drop_local_exe_scopes`."""
+        """Whether there was no run since the start, or since `drop_local_exe_scopes`."""
         return not self._scopes_of_runs
 
 

@@ -1,4 +1,4 @@
-"""What scripts take from Fluid's C++ core, and what they ask it about op types: declarations, kernels, gradients."""
+"""The parts of Fluid's C++ core that scripts use, with its queries about op types: declarations, kernels, gradients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from pstranspile.runtime.kernels.kernel import kernel_of
 
 
 def get_all_op_protos() -> list[bytes]:
-    """The declarations of all op types that are no gradients, as serialized OpProtos."""
+    """The declarations of all op types except gradients, as serialized OpProtos."""
     from pstranspile.fluid.op import get_all_op_protos
 
     return [proto.SerializeToString() for proto in get_all_op_protos()]
@@ -63,12 +63,12 @@ def _kernels() -> tuple[str, ...]:
 
 
 def kernels_of_ops() -> dict[str, list[str]]:
-    """The places where each op type that can be run is computed, which is always the CPU."""
+    """For each op type that can be run, the places where it is computed, which is always the CPU."""
     return {op_type: ["place[CPUPlace]"] for op_type in _kernels()}
 
 
 def op_support_gpu(op_type: str) -> bool:
-    """False: all is computed on the CPU."""
+    """False, because everything is computed on the CPU."""
     return False
 
 
@@ -81,7 +81,7 @@ has_non_empty_grad_op_maker = has_grad_op_maker
 
 
 def has_infer_inplace(op_type: str) -> bool:
-    """False: no op has to share the memory of what it reads with what it writes."""
+    """False, because no op needs to share the memory of an input with an output."""
     return False
 
 
@@ -107,11 +107,11 @@ _UNREAD = {
     "Transition": "linear_chain_crf_grad",
     "Logits": "warpctc_grad",
 }
-"""The ops of Fluid that read only the dims and the kind of an input, not its elements, by input slot."""
+"""By input slot, the ops of Fluid that read only the dims and the kind of the input, not its elements."""
 
 
 def infer_no_need_buffer_slots(op_type: str, inputs: Any, outputs: Any, attrs: Any) -> set[str]:
-    """The input slots of an op of which Fluid reads no elements. Raises ValueError for an op type that there is not."""
+    """The input slots of an op whose elements Fluid does not read. Raises ValueError for an unknown op type."""
     if op_type not in all_schemas():
         raise ValueError(f"there is no op type {op_type}")
     return {slot for slot, ops in _UNREAD.items() if slot in inputs and op_type in ops.split()}
@@ -120,9 +120,9 @@ def infer_no_need_buffer_slots(op_type: str, inputs: Any, outputs: Any, attrs: A
 def get_grad_op_desc(
     op: OpDesc, no_grad_set: Iterable[str], grad_sub_block: Any
 ) -> tuple[list[OpDesc], dict[str, str]]:
-    """The ops that give the gradients of an op, and by gradient the variable that it belongs to.
+    """The ops that compute the gradients of an op, and for each gradient the variable that it belongs to.
 
-    `no_grad_set` names the gradients that are not wanted.
+    `no_grad_set` names the gradients that are not computed.
     """
     frozen = op.frozen
     rule = gradient_rule(frozen.type)
@@ -137,10 +137,10 @@ _get_all_register_op_kernels = kernels_of_ops
 
 
 class op_proto_and_checker_maker:
-    """Names of attributes and roles of ops."""
+    """Names of the attributes that every op may have, and the roles of ops."""
 
     class OpRole:
-        """Fluid's roles."""
+        """The roles of ops, as in Fluid."""
 
         Forward = _Role.FORWARD
         Backward = _Role.BACKWARD
@@ -153,22 +153,22 @@ class op_proto_and_checker_maker:
 
     @staticmethod
     def kOpRoleAttrName() -> str:
-        """The attribute of roles."""
+        """The name of the attribute for the role."""
         return "op_role"
 
     @staticmethod
     def kOpRoleVarAttrName() -> str:
-        """The attribute of role variables."""
+        """The name of the attribute for the role variables."""
         return "op_role_var"
 
     @staticmethod
     def kOpNameScopeAttrName() -> str:
-        """The attribute of name scopes."""
+        """The name of the attribute for the name scope."""
         return "op_namescope"
 
     @staticmethod
     def kOpDeviceAttrName() -> str:
-        """The attribute of devices."""
+        """The name of the attribute for the device."""
         return "op_device"
 
 
@@ -178,60 +178,60 @@ def globals() -> Flags:
 
 
 def Dataset(kind: str) -> InMemoryDataset:
-    """A data set of Fluid's only kind, `MultiSlotDataset`. Raises ValueError for others."""
+    """A data set of the only kind, `MultiSlotDataset`. Raises ValueError for others."""
     if kind != "MultiSlotDataset":
         raise ValueError(f"the core has data sets of the kind MultiSlotDataset, not {kind}")
     return InMemoryDataset()
 
 
 def set_feed_variable(scope: Scope, tensor: LoDTensor, name: str, index: int) -> None:
-    """Puts a tensor at a place of a list of tensors in a scope."""
+    """Sets the tensor at an index of a list of tensors in a scope."""
     held = scope.var(name).get_fetch_list()
     held.extend(LoDTensor() for _ in range(index + 1 - len(held)))
     held[index] = tensor
 
 
 def get_fetch_variable(scope: Scope, name: str, index: int) -> LoDTensor:
-    """The tensor at a place of a list of tensors in a scope."""
+    """The tensor at an index of a list of tensors in a scope."""
     return scope.var(name).get_fetch_list()[index]
 
 
 def _set_eager_deletion_mode(threshold: float, fraction: float, use_cuda: bool) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Does nothing: variables are freed when no op reads them any more, whatever the threshold."""
+    """Does nothing, because variables are always freed when no op reads them any more."""
 
 
 def _set_fuse_parameter_group_size(size: int) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Does nothing: parameter updates are not fused."""
+    """Does nothing, because parameter updates are not fused."""
 
 
 def _set_fuse_parameter_memory_size(size: float) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Does nothing: parameter updates are not fused."""
+    """Does nothing, because parameter updates are not fused."""
 
 
 def __unittest_throw_exception__() -> None:
-    """Raises what the core raises, for tests of who catches it."""
+    """Raises the core's exception, for tests of code that catches it."""
     raise EnforceNotMet([error("run-op-failed", "This is a test exception of the core")])
 
 
 def init_devices(init_p2p: bool = False) -> None:
-    """Does nothing: the CPU is the only device."""
+    """Does nothing, because the CPU is the only device."""
 
 
 def init_glog(program: str) -> None:
-    """Does nothing: problems are raised as exceptions, not logged."""
+    """Does nothing, because problems are raised as exceptions, not logged."""
 
 
 def set_num_threads(count: int) -> None:
-    """Does nothing: `OMP_NUM_THREADS` sets the number of threads that numpy uses."""
+    """Does nothing, because `OMP_NUM_THREADS` sets the number of threads that numpy uses."""
 
 
 def size_of_dtype(dtype: Any) -> int:
-    """The bytes of an element of a type."""
+    """The size in bytes of an element of a type."""
     return np.dtype(numpy_name(dtype)).itemsize
 
 
 def get_op_attrs_default_value(op_type: str | bytes) -> dict[str, Any]:
-    """The attributes of an op type that have a default. Raises KeyError for one that there is not."""
+    """The defaults of an op type's attributes. Raises KeyError for an unknown type."""
     name = op_type.decode() if isinstance(op_type, bytes) else op_type
     schema = all_schemas()[name]
     return {key: [*value] if isinstance(value, tuple) else value for key, value in schema.defaults.items()}  # pyright: ignore
@@ -243,22 +243,22 @@ def get_variable_tensor(scope: Scope, name: str) -> LoDTensor:
 
 
 def get_cuda_device_count() -> int:
-    """0."""
+    """The number of GPUs, which is always 0."""
     return 0
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """False: ops are computed in numpy."""
+    """False, because ops are computed in numpy."""
     return False
 
 
 def is_compiled_with_brpc() -> bool:
-    """False."""
+    """False, because brpc is not used."""
     return False
 
 
 def is_compiled_with_dist() -> bool:
-    """True: programs of clusters can be run."""
+    """True, because programs of clusters can be run."""
     return True
 
 
@@ -268,32 +268,32 @@ def kEmptyVarName() -> str:
 
 
 def kGradVarSuffix() -> str:
-    """What ends the name of a gradient."""
+    """The suffix of the name of a gradient."""
     return "@GRAD"
 
 
 def kZeroVarSuffix() -> str:
-    """What ends the name of a gradient that is zero."""
+    """The suffix of the name of a gradient that is zero."""
     return "@ZERO"
 
 
 def kTempVarName() -> str:
-    """The name of a variable that one op uses alone."""
+    """The name of a variable that only one op uses."""
     return "@TEMP@"
 
 
 def kControlDepVarName() -> str:
-    """What begins the name of an edge between ops that share no variable."""
+    """The prefix of the name of an edge between ops that share no variable."""
     return "__control_var"
 
 
 def kNewGradSuffix() -> str:
-    """What ends the name of a gradient that is added to another one."""
+    """The suffix of the name of a gradient that is added to another one."""
     return "@NEWGRAD@"
 
 
 def loaded_var_suffix() -> str:
-    """What ends the name of a variable that was read from a file."""
+    """The suffix of the name of a variable that was read from a file."""
     return "@LOADED"
 
 

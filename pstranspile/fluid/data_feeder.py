@@ -1,4 +1,4 @@
-"""Fluid's `data_feeder`: samples of Python values as what runs are fed."""
+"""Fluid's `data_feeder`: converts samples of Python values to feeds for runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_type(
 
 
 def check_dtype(input_dtype: Any, input_name: str, expected_dtype: Any, op_name: str, extra_message: str = "") -> None:
-    """Raises TypeError unless the element type of a layer's argument is one of these."""
+    """Raises TypeError unless the element type of a layer's argument is one of `expected_dtype`."""
     name = numpy_name(input_dtype)
     if name not in expected_dtype:
         wanted = " or ".join(expected_dtype)
@@ -68,7 +68,7 @@ class _Column:
             self._add(item, level + 1)
 
     def tensor(self) -> LoDTensor:
-        """The values as one tensor, with as many dims as are declared where at most one of these is unknown."""
+        """The values as one tensor; it is reshaped to the declared dims if at most one of them is unknown."""
         array = np.asarray(self.rows, self.dtype)
         if array.ndim != len(self.shape) and sum(dim < 0 for dim in self.shape) <= 1:
             array = array.reshape(self.shape)
@@ -79,7 +79,7 @@ class _Column:
 
 
 class DataFeeder:
-    """Makes feeds of lists of samples; a sample has a value for each of the variables."""
+    """Converts lists of samples to feeds; a sample has one value for each variable."""
 
     def __init__(self, feed_list: Sequence[Variable | str], place: Any = None, program: Any = None):
         block = (program or DEFAULTS[0]).global_block()
@@ -87,7 +87,9 @@ class DataFeeder:
         self.place = place
 
     def feed(self, iterable: Iterable[Any]) -> dict[str, LoDTensor]:
-        """The samples as feeds by name. Raises ValueError for a sample with another number of values."""
+        """The samples as a feed: a tensor for each variable, by name. Raises ValueError for a sample with another
+        number of values.
+        """
         columns = [_Column(var) for var in self.vars]
         for sample in iterable:
             values = list(sample)
@@ -104,7 +106,7 @@ class DataFeeder:
     def decorate_reader(
         self, reader: Any, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> Any:
-        """A reader of feeds made of a reader of lists of samples."""
+        """A reader of feeds, from a reader of lists of samples."""
 
         def feeds() -> Iterator[dict[str, LoDTensor]]:
             return (self.feed(samples) for samples in reader())

@@ -1,4 +1,4 @@
-"""Fluid's `dataloader`: data sets whose samples have numbers, and what makes batches of them."""
+"""Fluid's `dataloader`: data sets whose samples have indices, and loaders that make batches of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pstranspile.ir.types import VarKind
 # Readers in programs: their variables, and the ops that create and read them.
 
 data_loader_unique_name_generator = unique_name.UniqueNameGenerator()
-"""The counters of the names that loaders have in programs."""
+"""The counters for the names of loaders in programs."""
 
 
 class PyReaderVariable(Variable):
-    """The variable of a reader in a program, which is started and filled as a loader is."""
+    """The variable of a reader in a program, with the methods to start and fill its loader."""
 
     loader: Any
-    """What fills the variables that `read_file` gives."""
+    """The loader that supplies the values of the variables which `read_file` returns."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_LOADERS:
@@ -56,7 +56,7 @@ def _reader_variable(loader: Any, program: Any, name: str) -> PyReaderVariable:
 def created(loader: Any, queue: str, name: str, at_start: bool = True) -> PyReaderVariable:
     """The reader of a loader as a variable of the main program.
 
-    The start-up program creates it, or with `at_start` False the main program, in every run.
+    The start-up program creates the reader, or with `at_start` False the main program does so in every run.
     """
     draft = DEFAULTS[0].live()
     creating = draft.startup_program if at_start else draft.program
@@ -75,7 +75,7 @@ def created(loader: Any, queue: str, name: str, at_start: bool = True) -> PyRead
 
 
 def double_buffer(reader: PyReaderVariable, place: Any = None, name: str | None = None) -> PyReaderVariable:
-    """A reader that reads another one ahead, which is its own matter here."""
+    """A reader that reads ahead of another one. Here this is only declared, because loaders themselves read ahead."""
     draft = DEFAULTS[0].live()
     made = _reader_variable(reader.loader, draft.program, name or unique_name.generate("double_buffer"))
     block = draft.program.current_block()
@@ -89,7 +89,7 @@ def double_buffer(reader: PyReaderVariable, place: Any = None, name: str | None 
 
 
 def loader_ops(loader: Any, use_double_buffer: bool) -> None:
-    """Has the program in use draw the variables of a loader from it."""
+    """Adds the ops to the program in use that read a loader's variables."""
     names = data_loader_unique_name_generator
     if not loader.feeds:
         raise AssertionError("a loader of a program needs a feed_list")
@@ -106,7 +106,7 @@ def loader_ops(loader: Any, use_double_buffer: bool) -> None:
 
 
 def read_file(reader: PyReaderVariable) -> Any:
-    """The variables that a reader gives in every run."""
+    """The variables that get values from a reader in every run."""
     block, key = DEFAULTS[0].live().program.current_block(), unique_name.generate("read_file")
     made = [
         block.create_var(name=f"{key}.tmp_{index}", shape=var.shape, dtype=var.dtype, lod_level=var.lod_level)
@@ -120,7 +120,7 @@ def read_file(reader: PyReaderVariable) -> Any:
 
 
 class Dataset:
-    """The base of data sets: they give the sample of a number, and say how many there are."""
+    """The base class of data sets, which return the sample with an index, and their number of samples."""
 
     def __getitem__(self, idx: int) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not say what its samples are: write __getitem__")
@@ -130,7 +130,7 @@ class Dataset:
 
 
 class BatchSampler:
-    """The numbers of the samples of each batch, of a data set or of `indices`."""
+    """For each batch, the indices of its samples in a data set, or the items of `indices`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class BatchSampler:
 def default_collate_fn(batch: Sequence[Any]) -> list[Any]:
     """Samples as arrays, one for each of their values.
 
-    A sample with more values than there are arrays so far begins new ones with its first values, as in Fluid.
+    As in Fluid, if a sample has more values than there are arrays, its first values start new arrays.
     """
     held: list[list[Any]] = []
     for sample in batch:
@@ -176,7 +176,7 @@ def default_collate_fn(batch: Sequence[Any]) -> list[Any]:
 
 
 class MapLoader:
-    """The batches of a data set. Gives, for each batch of the places, a feed for each of them."""
+    """The batches of a data set. With several places, each item has one feed for every place."""
 
     def __init__(
         self,

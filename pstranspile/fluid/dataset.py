@@ -1,4 +1,4 @@
-"""Fluid's `dataset`: files of samples, turned into text by a command, that programs are trained on."""
+"""Fluid's `dataset`: files that a command converts to samples, on which programs are trained."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from pstranspile.runtime.values.text import fetched_text
 _ONE_BY_ONE = "samples are trained one by one, not merged into page views"
 
 Sample = list[list[Any]]
-"""The values of each variable, as Python's numbers; then the text of the id, if lines begin with one."""
+"""The values of each variable as numbers, followed by the id as text if lines begin with one."""
 
 _LOWEST = -(1 << 63)
-"""The smallest id of 64 bits, signed."""
+"""The smallest signed id of 64 bits."""
 
 _BEYOND = 1 << 64
-"""The first id that 64 bits don't hold, unsigned."""
+"""The smallest number that is too large for an unsigned id of 64 bits."""
 
 _NOTHING = 1e-6
-"""What a value of a float slot must reach to be kept by an `InMemoryDataset`, as in Fluid."""
+"""The least absolute value of a float that an `InMemoryDataset` keeps, as in Fluid."""
 
 
 class DatasetFactory:
-    """Makes data sets."""
+    """Makes data sets by the names of their classes."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
-        """A data set of the class of this name. Raises ValueError for others, NotHere for that of BoxPS."""
+        """A data set of the class with this name. Raises ValueError for an unknown class, NotHere for BoxPS's."""
         if datafeed_class == "BoxPSDataset":
             raise refused(datafeed_class, "data sets are InMemoryDataset and QueueDataset")
         kinds = {cls.__name__: cls for cls in (QueueDataset, InMemoryDataset, FileInstantDataset)}
@@ -51,14 +51,14 @@ class DatasetFactory:
 
 
 class DatasetBase:
-    """Files, a command, and the variables that samples fill.
+    """Files, a command, and the variables that samples have values for.
 
-    The command reads a file on its standard input and writes a line for each sample: for every variable in order how
-    many values it has, and the values.
+    The command reads a file from its standard input and writes a line for each sample: for every variable, in order,
+    the number of its values, followed by these.
     """
 
     feed_name = "MultiSlotDataFeed"
-    """What Fluid calls the reading of samples."""
+    """Fluid's name for the reader of samples."""
 
     def __init__(self) -> None:
         self.batch_size, self.pipe_command = 32, "cat"
@@ -72,38 +72,38 @@ class DatasetBase:
         self.parse_ins_id = self.parse_content = self.fea_eval = False
 
     def fetched_texts(self, batch: int, infos: Sequence[str], names: Sequence[str], values: Sequence[Any]) -> list[str]:
-        """What is printed of the variables that are fetched after a batch, by their texts and names."""
+        """The texts that are printed about the fetched variables after a batch, from their labels, names and values."""
         return [fetched_text(*one) for one in zip(infos, names, values, strict=True)]
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """Sets the command that makes lines of a file (default: `cat`)."""
+        """Sets the command that converts a file to lines of samples (default: `cat`)."""
         self.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Sets how many samples a batch has (default: 32)."""
+        """Sets the number of samples in a batch (default: 32)."""
         self.batch_size, self._has_size = batch_size, True
 
     @property
     def dataset(self) -> DatasetBase:
-        """The data set itself, on which scripts call what Fluid's C++ core does."""
+        """The data set itself, because scripts call functions of Fluid's C++ core on this attribute."""
         return self
 
     def set_thread(self, thread_num: int) -> None:
-        """Sets Fluid's number of threads; here files are read one after the other."""
+        """Sets Fluid's number of threads, which has no effect, because files are read one after the other."""
         self.thread_num = thread_num
 
     set_thread_num = set_thread
 
     def get_thread_num(self) -> int:
-        """The number of threads that was set (0: none was)."""
+        """The number of threads that was set, 0 if none was."""
         return self.thread_num
 
     def set_trainer_num(self, trainer_num: int) -> None:
-        """Sets Fluid's number of trainers; each is given files of its own by its script."""
+        """Sets Fluid's number of trainers, which has no effect, because scripts assign files to trainers."""
         self.trainer_num = trainer_num
 
     def get_trainer_num(self) -> int:
-        """The number of trainers that was set (0: none was)."""
+        """The number of trainers that was set, 0 if none was."""
         return self.trainer_num
 
     def set_filelist(self, filelist: list[str]) -> None:
@@ -115,46 +115,46 @@ class DatasetBase:
         return list(self.filelist)
 
     def set_use_var(self, var_list: list[Variable]) -> None:
-        """Sets the variables. Raises ValueError for one that holds neither float32 nor int64."""
+        """Sets the variables. Raises ValueError for one that is neither float32 nor int64."""
         for var in var_list:
             if numpy_name(var.dtype) not in ("float32", "int64"):
                 raise ValueError(f"{var.name} holds {numpy_name(var.dtype)}; data sets give float32 and int64")
         self.use_vars = list(var_list)
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Has files whose names begin with `afs:` or `hdfs:` printed by Hadoop's client, as this user."""
+        """Makes Hadoop's client, as this user, read the files whose names begin with `afs:` or `hdfs:`."""
         self._hdfs = fs_name, fs_ugi
         home = os.environ.get("HADOOP_HOME")
         client = os.path.join(home, "bin", "hadoop") if home else "hadoop"
         self.hdfs_command = [client, "fs", f"-Dfs.default.name={fs_name}", f"-Dhadoop.job.ugi={fs_ugi}"]
 
     def get_hdfs_config(self) -> tuple[str, str]:
-        """Name and user of the other file system, empty if none were set."""
+        """The name of the other file system and the user, empty if none were set."""
         return self._hdfs
 
     def set_download_cmd(self, download_cmd: str) -> None:
-        """Sets the command that prints a file of another system, whose name begins with `afs:` or `hdfs:`."""
+        """Sets the command that prints a file whose name begins with `afs:` or `hdfs:`."""
         self.download_cmd = download_cmd
 
     def get_download_cmd(self) -> str:
-        """The command that prints a file of another system."""
+        """The command that prints files whose names begin with `afs:` or `hdfs:`."""
         return self.download_cmd
 
     def set_rank_offset(self, rank_offset: str) -> None:
-        """Refused: samples are not merged into page views."""
+        """Raises NotHere, because samples are not merged into page views."""
         raise refused("set_rank_offset", _ONE_BY_ONE)
 
     def set_pv_batch_size(self, pv_batch_size: int) -> None:
-        """Refused, as `set_rank_offset`."""
+        """Raises NotHere, because samples are not merged into page views."""
         raise refused("set_pv_batch_size", _ONE_BY_ONE)
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
-        """Has `slots_shuffle` do its work, to see what a variable is worth."""
+        """Turns `slots_shuffle` on, by which a script measures how much a variable contributes."""
         self.fea_eval = fea_eval
 
     @property
     def proto_desc(self) -> Any:
-        """The data set as Fluid's message."""
+        """The data set as Fluid's message `DataFeedDesc`."""
         from pstranspile.fluid.proto import DataFeedDesc
 
         made = DataFeedDesc(name=self.feed_name, pipe_command=self.pipe_command)
@@ -169,13 +169,14 @@ class DatasetBase:
         return made
 
     def desc(self) -> str:
-        """The data set as the text of Fluid's message."""
+        """The data set as Fluid's message `DataFeedDesc`, in text form."""
         from google.protobuf import text_format
 
         return text_format.MessageToString(self.proto_desc)
 
     def lines(self, files: Iterable[str] | None = None) -> Iterator[Sample]:
-        """The samples of files (default: all). RuntimeError if a command fails, ValueError for a line that is none.
+        """The samples of files (default: all). Raises RuntimeError if a command fails, ValueError for a line that is
+        not a sample.
 
         Words after the last variable are skipped, with a warning.
         """
@@ -200,7 +201,9 @@ class DatasetBase:
 
     @contextmanager
     def _opened(self, file: str) -> Generator[Any]:
-        """A file as a stream, or what a command prints of one that is not plain. RuntimeError if the command fails."""
+        """A file as a stream; for a compressed or remote file, the output of the command that prints it. Raises
+        RuntimeError if the command fails.
+        """
         printing = self._printing(file)
         if not printing:
             with open(file, "rb") as source:
@@ -212,7 +215,7 @@ class DatasetBase:
             raise RuntimeError(f"{shlex.join(printing)!r} has ended with status {command.returncode} for {file}")
 
     def _printing(self, file: str) -> list[str]:
-        """The command that prints a file, its name left out; nothing for a plain file of this system."""
+        """The command that prints a file, without the file's name; empty for a plain local file."""
         if not file.startswith(("afs:", "hdfs:")):
             return ["gzip", "-dc", "--"] if file.endswith(".gz") else []
         if self.download_cmd:
@@ -220,7 +223,7 @@ class DatasetBase:
         return [*self.hdfs_command, "-text" if file.endswith(".gz") else "-cat"]
 
     def _sample(self, line: bytes, place: str) -> tuple[Sample, bool]:
-        """The sample of a line, and whether words are left after it. Raises ValueError for a line that has none."""
+        """The sample in a line, and whether words follow it. Raises ValueError if the line is not a sample."""
         words, at, sample = line.split(), 2 * (self.parse_ins_id + self.parse_content), Sample()
         for var in self.use_vars:
             count = _count(words[at]) if at < len(words) else 0
@@ -238,17 +241,19 @@ class DatasetBase:
         return self.lines()
 
     def dealt(self, parts: int) -> list[Iterable[Sample]]:
-        """The samples of an epoch, dealt to several devices file by file. AssertionError for fewer files than these."""
+        """The samples of an epoch, with the files divided among several devices. Raises AssertionError for fewer files
+        than devices.
+        """
         if len(self.filelist) < parts:
             raise AssertionError(f"{len(self.filelist)} files can't be dealt to {parts} devices")
         return [self.lines(self.filelist[part::parts]) for part in range(parts)]
 
     def feed_dicts(self, drop_last: bool = False) -> Iterator[dict[str, LoDTensor]]:
-        """The batches of an epoch as what runs are fed."""
+        """The batches of an epoch, as feeds."""
         return self.batches(self.samples(), drop_last)
 
     def batches(self, samples: Iterable[Sample], drop_last: bool) -> Iterator[dict[str, LoDTensor]]:
-        """The batches of some samples as what runs are fed."""
+        """The batches of some samples, as feeds."""
         held: list[Sample] = []
         for sample in samples:
             held.append(sample)
@@ -263,13 +268,15 @@ class DatasetBase:
 
 
 def _count(word: bytes) -> int:
-    """How many values a slot has, 0 for a word that doesn't say it, or says more than a line has."""
+    """The number of values of a slot; 0 for a word that is not a number, or greater than a line can have."""
     digits = word.removeprefix(b"+").lstrip(b"0")
     return int(digits) if digits.isdigit() and len(digits) < 19 else 0
 
 
 def _values(var: Variable, words: list[bytes], place: str) -> list[Any]:
-    """The values of a variable. Raises ValueError for words that are none, and for values that make no rows."""
+    """The values of a variable. Raises ValueError for words that are not values, and for values that don't fill whole
+    rows.
+    """
     ids = numpy_name(var.dtype) == "int64"
     try:
         values: list[Any] = [*map(int if ids else float, words)]
@@ -301,7 +308,9 @@ def _is_value(word: bytes, ids: bool) -> bool:
 
 
 def _column(var: Variable, rows: list[list[Any]]) -> LoDTensor:
-    """The values of a variable. As in Fluid, a sample gives as many rows as its values make, one 0 if it has none."""
+    """The values of a variable in a batch as one tensor. As in Fluid, a sample has as many rows as its values fill, one
+    0 if it has none.
+    """
     rows = [row or [0] for row in rows]
     flat = np.array([value for row in rows for value in row], numpy_name(var.dtype))
     if var.lod_level:
@@ -312,28 +321,28 @@ def _column(var: Variable, rows: list[list[Any]]) -> LoDTensor:
 
 
 class QueueDataset(DatasetBase):
-    """Samples in the order of the files."""
+    """Reads samples in the order of the files, without keeping them."""
 
     def local_shuffle(self) -> None:
-        """Refused: samples are not kept."""
+        """Raises NotImplementedError, because samples are not kept."""
         raise NotImplementedError("a QueueDataset keeps no samples; take an InMemoryDataset to shuffle them")
 
     def global_shuffle(self, fleet: Any = None) -> None:
-        """Refused: samples are not kept."""
+        """Raises NotImplementedError, because samples are not kept."""
         self.local_shuffle()
 
 
 class FileInstantDataset(QueueDataset):
-    """Samples in the order of the files, read when they are needed."""
+    """Reads samples in the order of the files, when they are needed."""
 
     feed_name = "MultiSlotFileInstantDataFeed"
 
 
 class InMemoryDataset(DatasetBase):
-    """Samples that are kept, and may be shuffled.
+    """Samples that are kept in memory, and may be shuffled.
 
     As in Fluid, variables with LoD lose their zeros when the files are read: the id 0, and floats below 1e-6. A sample
-    that has nothing left gives one 0. A `QueueDataset` keeps zeros.
+    that has no values left gets one 0. A `QueueDataset` keeps zeros.
     """
 
     feed_name = "MultiSlotInMemoryDataFeed"
@@ -344,7 +353,7 @@ class InMemoryDataset(DatasetBase):
         self._merge_size: int | None = None
 
     def load_into_memory(self) -> None:
-        """Reads all files, and drops zeros."""
+        """Reads all files, and drops zeros from variables with LoD."""
         ragged = [at for at, var in enumerate(self.use_vars) if var.lod_level]
         floats = {at for at in ragged if numpy_name(self.use_vars[at].dtype) == "float32"}
         self._held = list(self.lines())
@@ -356,59 +365,59 @@ class InMemoryDataset(DatasetBase):
                     sample[at] = [value for value in sample[at] if value]
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Reads all files, and drops zeros, before it returns; the same as `load_into_memory`."""
+        """Reads all files before it returns, like `load_into_memory`."""
         self.load_into_memory()
 
     def wait_preload_done(self) -> None:
-        """Does nothing: `preload_into_memory` has read all files when it returns."""
+        """Does nothing, because `preload_into_memory` reads all files before it returns."""
 
     def set_parse_ins_id(self, parse_ins_id: bool) -> None:
-        """Whether a line begins with the id of the sample, as one value, by which lines can be merged."""
+        """Sets whether a line begins with the id of the sample, as one value, by which lines can be merged."""
         self.parse_ins_id = parse_ins_id
 
     def set_parse_content(self, parse_content: bool) -> None:
-        """Whether the id is followed by what the sample was made of, as one value. It is left out."""
+        """Sets whether the id is followed by the source of the sample, as one value, which is skipped."""
         self.parse_content = parse_content
 
     def set_parse_logkey(self, parse_logkey: bool) -> None:
-        """Whether lines begin with the key of a page view. NotHere if they do."""
+        """Sets whether lines begin with the key of a page view. Raises NotHere for True."""
         if parse_logkey:
             raise refused("set_parse_logkey(True)", _ONE_BY_ONE)
 
     def set_enable_pv_merge(self, enable_pv_merge: bool) -> None:
-        """Whether samples are merged into page views. NotHere if they are."""
+        """Sets whether samples are merged into page views. Raises NotHere for True."""
         if enable_pv_merge:
             raise refused("set_enable_pv_merge(True)", _ONE_BY_ONE)
 
     def set_merge_by_sid(self, merge_by_sid: bool) -> None:
-        """Does nothing: page views, whose merging it configures in Fluid, are not supported."""
+        """Does nothing, because samples are not merged into page views."""
 
     def set_queue_num(self, queue_num: int) -> None:
-        """Fluid's number of queues; here files are read one after the other."""
+        """Does nothing, because files are read one after the other, without queues."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Fluid's number of samples in a message between trainers; here they send none."""
+        """Does nothing, because trainers do not send samples to each other."""
 
     def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
-        """Fluid's pause between messages of trainers; here they send none."""
+        """Does nothing, because trainers do not send samples to each other."""
 
     def set_generate_unique_feasigns(self, generate_uni_feasigns: bool, shard_num: int) -> None:
-        """Fluid's lists of the ids in the data for the tables of another product (pslib); there are none here."""
+        """Does nothing, because there are no tables of pslib, for which Fluid lists the ids in the data."""
 
     def generate_local_tables_unlock(
         self, table_id: int, fea_dim: int, read_thread_num: int, consume_thread_num: int, shard_num: int
     ) -> None:
-        """Does nothing: it fills tables of another product (pslib), which don't exist here."""
+        """Does nothing, because there are no tables of pslib, which Fluid fills."""
 
     def set_merge_by_lineid(self, merge_size: int = 2) -> None:
-        """Has `global_shuffle` merge lines of the same id: `merge_size` of them, or however many there are for 0."""
+        """Makes `global_shuffle` merge lines of the same id: exactly `merge_size` of them, or any number for 0."""
         self._merge_size, self.parse_ins_id = merge_size, True
 
     def merge_by_lineid(self) -> None:
-        """Makes one sample of the lines of each id, in the order of the ids; their values stand one after the other.
+        """Merges the lines of each id into one sample, in the order of the ids, with their values one after the other.
 
-        Left out are ids with another number of lines than was set, and those where two lines give a value of a
-        variable that takes one value for each sample. Lines that were read without ids stay as they are.
+        An id is dropped if it does not have the set number of lines, or if two of its lines have a value for a variable
+        without LoD. Lines that were read without ids stay unchanged.
         """
         if self._merge_size is None:
             return
@@ -424,7 +433,7 @@ class InMemoryDataset(DatasetBase):
         ]
 
     def slots_shuffle(self, slots: Sequence[str]) -> None:
-        """After `set_fea_eval`, deals the values of these variables to other samples."""
+        """After `set_fea_eval`, distributes the values of these variables over the samples at random."""
         for at in [at for at, var in enumerate(self.use_vars) if self.fea_eval and var.name in slots]:
             values = [sample[at] for sample in self._held]
             random.shuffle(values)
@@ -436,28 +445,28 @@ class InMemoryDataset(DatasetBase):
         random.shuffle(self._held)
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Puts one trainer's samples in random order, and merges lines; raises NotHere for several trainers."""
+        """Shuffles the samples of a single trainer, and merges lines; raises NotHere for several trainers."""
         if fleet is not None and fleet.worker_num() > 1:
             raise refused("global_shuffle", "deal the files to the trainers anew, and call local_shuffle")
         self.local_shuffle()
         self.merge_by_lineid()
 
     def release_memory(self) -> None:
-        """Forgets the samples."""
+        """Drops the samples."""
         self._held = []
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """How many samples are kept by this trainer."""
+        """The number of samples that this trainer keeps."""
         return len(self._held)
 
     get_shuffle_data_size = get_memory_data_size
 
     def samples(self) -> Iterable[Sample]:
-        """The samples that are kept."""
+        """The samples in memory."""
         return self._held
 
     def dealt(self, parts: int) -> list[Iterable[Sample]]:
-        """The samples that are kept, dealt to several devices."""
+        """The samples in memory, divided among several devices."""
         return [self._held[part::parts] for part in range(parts)]
 
 

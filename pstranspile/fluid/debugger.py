@@ -1,4 +1,4 @@
-"""What scripts ask of programs: Fluid's `debugger` and `distribute_lookup_table`."""
+"""Text forms of programs and searches in them: Fluid's `debugger` and `distribute_lookup_table`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _GRADIENT = "@GRAD"
 
 
 def pprint_program_codes(program_desc: Any) -> str:
-    """The blocks of a program as text, without what belongs to gradients."""
+    """The blocks of a program as text, without gradients and the ops that use them."""
     return "\n".join(pprint_block_codes(block) for block in program_desc.blocks)
 
 
 def pprint_block_codes(block_desc: Any, show_backward: bool = False) -> str:
-    """A block as text: its variables, then its ops; with `show_backward` those of gradients too."""
+    """A block as text: its variables, then its ops; with `show_backward` including those of gradients."""
     ops = [
         op
         for op in block_desc.ops
@@ -33,7 +33,7 @@ def pprint_block_codes(block_desc: Any, show_backward: bool = False) -> str:
 def draw_block_graphviz(block: Any, highlights: Sequence[str] | None = None, path: str = "./temp.dot") -> None:
     """Writes a block to `path` as a graph, and as a PDF beside it where Graphviz is installed.
 
-    Ops and variables are orange whose names begin as one of the patterns `highlights` says.
+    Ops and variables whose names match one of the patterns in `highlights` are orange.
     """
 
     def node(number: int, name: str, shape: str) -> str:
@@ -65,15 +65,16 @@ def find_distributed_lookup_table_inputs(program: Any, table_name: str) -> list[
 
 
 def find_distributed_lookup_table_outputs(program: Any, table_name: str) -> list[Any]:
-    """The variables that get rows of a table."""
+    """The variables that receive rows of a table."""
     known = program.current_block().vars
     return [known[name] for op in _lookups(program, table_name) for name in op.output("Out")]
 
 
 def find_distributed_lookup_table(program: Any) -> str | None:
-    """The name of the table with `is_distributed`, None for none.
+    """The name of the table that is looked up with `is_distributed`, None if there is none.
 
-    Raises RuntimeError for several, AssertionError where some ops only look up in the same table with it.
+    Raises RuntimeError for several such tables, AssertionError where only some lookups of the table have
+    `is_distributed`.
     """
     ops = [op for op in program.global_block().ops if op.type == LOOKUP_TABLE_TYPE]
     names = list(dict.fromkeys(op.input("W")[0] for op in ops if op.attr("is_distributed") is True))

@@ -1,6 +1,7 @@
-"""Fluid's `dygraph`, as far as programs go: layers as objects, which add to the program in use when they are called.
+"""Fluid's `dygraph`, as far as it applies to programs: layers as objects, which add ops to the program in use when
+called.
 
-There are no eager tensors: what needs `dygraph.guard` is not here.
+There are no eager tensors, so everything that needs `dygraph.guard` is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ layers = objects
 
 
 class Embedding(Layer):
-    """The rows of a table ([rows, size]) that ids choose."""
+    """A lookup of ids in a table ([rows, size])."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class Embedding(Layer):
         self.weight = self.create_parameter(size, param_attr, dtype)
 
     def forward(self, input: Any) -> Any:
-        """The rows of the ids (int64), of the ids' dims and the rows' size. Raises TypeError for other inputs."""
+        """The rows of the ids (int64), with the dims of the ids followed by the size of a row. Raises TypeError for
+        other inputs.
+        """
         check_variable("Embedding", "input", input, ("int64",))
         ids, table = to_core(input), to_core(self.weight)
         made = layer_outputs(
@@ -52,7 +55,7 @@ class Embedding(Layer):
 
 
 class Linear(Layer):
-    """input * weight + bias, with an activation."""
+    """A layer input * weight + bias, followed by an activation."""
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Linear(Layer):
         self.bias = self.create_parameter([output_dim], bias_attr, dtype, is_bias=True)
 
     def forward(self, input: Any) -> Any:
-        """The last dim of the input, [..., input_dim], turned into one of output_dim."""
+        """The input [..., input_dim] mapped to [..., output_dim]."""
         made = functions.matmul(input, self.weight)
         if self.bias is not None:
             made = functions.elementwise_add(made, self.bias, axis=len(input.shape) - 1)

@@ -18,14 +18,14 @@ L: Any = layers
 
 
 def _clone_var_(block: Block, var: Variable) -> Variable:
-    """The variable, declared in another program's block."""
+    """The variable, declared in a block of another program."""
     return block.create_var(
         name=var.name, shape=var.shape, dtype=var.dtype, type=var.type, lod_level=var.lod_level, persistable=True
     )
 
 
 class Evaluator:
-    """What evaluators share: `states`, the variables that are kept, and `metrics`, those of the batch."""
+    """The base class of evaluators: `states` are the persistable variables, `metrics` those of a batch."""
 
     def __init__(self, name: str, **kwargs: Any):
         self.states: list[Variable] = []
@@ -35,7 +35,7 @@ class Evaluator:
             raise ValueError(f"{type(self).__name__} is made in block 0, not inside a loop or branch")
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Sets the states to zero. `reset_program` (default: a new one) gets the ops."""
+        """Sets the states to zero. The ops are added to `reset_program` (default: a new one)."""
         program = Program() if reset_program is None else reset_program
         with program_guard(main_program=program):
             for state in self.states:
@@ -44,7 +44,9 @@ class Evaluator:
         executor.run(program)
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
-        """What the states come to. Raises NotImplementedError here: each evaluator has its own."""
+        """The result computed from the states. Raises NotImplementedError here, because each evaluator
+        defines its own.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define eval(executor, eval_program)")
 
     def _create_state(self, suffix: str, dtype: Any, shape: Sequence[int]) -> Variable:
@@ -55,12 +57,12 @@ class Evaluator:
         return state
 
     def _count(self, state: Variable, of_batch: Variable) -> None:
-        """Adds what the batch gave to a state."""
+        """Adds an op that adds the batch's value to a state."""
         L.sums(input=[state, of_batch], out=state)
 
 
 class ChunkEvaluator(Evaluator):
-    """Precision, recall and F1 of chunks, as IOB and other schemes mark them, over all batches since `reset`."""
+    """Precision, recall and F1 of chunks, marked by IOB or another scheme, over all batches since `reset`."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance of sequences, and the share of those that are not right, since `reset`."""
+    """The mean edit distance of sequences, and the share of sequences with errors, since `reset`."""
 
     def __init__(self, input: Any, label: Any, ignored_tokens: Sequence[int] | None = None, **kwargs: Any):
         super().__init__("edit_distance", **kwargs)
@@ -116,7 +118,7 @@ class EditDistance(Evaluator):
         self.metrics.extend([total, wrong])
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
-        """The mean distance and the share of wrong sequences, each `float32 [1]`."""
+        """The mean distance and the share of sequences with errors, each `float32 [1]`."""
         program = Program() if eval_program is None else eval_program
         block = program.current_block()
         with program_guard(main_program=program):

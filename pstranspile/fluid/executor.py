@@ -1,4 +1,4 @@
-"""Fluid's `executor`: programs are run in scopes."""
+"""Fluid's `executor`: runs programs in scopes."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ from pstranspile.runtime.run import run
 
 _SCOPES = [Scope()]
 _MOST_PROGRAMS = 16
-"""Programs that an executor remembers what it has seen of."""
+"""The number of programs whose facts (`facts_of`) an executor keeps; beyond it, it drops the oldest."""
 
 
 def global_scope() -> Scope:
-    """The scope in use."""
+    """The scope in use, in which programs run by default."""
     return _SCOPES[0]
 
 
 @contextmanager
 def scope_guard(scope: Scope) -> Generator[None]:
-    """Programs of the block run in another scope."""
+    """A context manager that makes another scope the one in use, so that programs of its block run there."""
     before, _SCOPES[0] = _SCOPES[0], scope
     try:
         yield
@@ -76,12 +76,14 @@ def scope_guard(scope: Scope) -> Generator[None]:
 
 
 def _seconds() -> int:
-    """Seconds since 1970, which ops `print` show first."""
+    """Seconds since 1970, which ops `print` show at the beginning of a line."""
     return int(time.time())
 
 
 class FetchHandler:
-    """What is told of variables while a program is trained on a dataset: `var_dict` has them by the handler's names."""
+    """Receives values of variables while a program is trained on a dataset; `var_dict` maps the handler's names for the
+    variables to these.
+    """
 
     def __init__(self, var_dict: Mapping[str, Any] | None = None, period_secs: float = 60):
         if var_dict is None:
@@ -89,17 +91,17 @@ class FetchHandler:
         self.var_dict, self.period_secs = var_dict, period_secs
 
     def handler(self, res_dict: Mapping[str, Any]) -> None:
-        """Prints the first rows; a script's own class does what it wants with the arrays."""
+        """Prints the first row of every array in `res_dict`; a script's subclass does what it wants with the arrays."""
         print("".join(f"{key}[0]: {value[0]} " for key, value in res_dict.items() if isinstance(value, np.ndarray)))
 
     @staticmethod
     def help() -> None:
-        """Prints how a handler is written."""
+        """Prints an example of how to write a handler."""
         print("class Mine(FetchHandler):\n    def handler(self, res_dict):\n        print(res_dict['loss'])")
 
 
 class Executor:
-    """Runs programs on the CPU; `place` says where the script wants them run."""
+    """Runs programs on the CPU; `place` is the device that the script asks for."""
 
     def __init__(self, place: Place | None = None):
         self.place = place
@@ -113,15 +115,15 @@ class Executor:
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._dataset_prints: PrintCounts | None = None
-        """What ops `print` have counted in the data set that is trained on; None outside of one."""
+        """The counts of ops `print` in the training on a dataset that is under way; None outside of one."""
         self._prints: dict[object, tuple[Any, PrintCounts]] = {}
-        """What ops `print` have counted in programs that are kept prepared."""
+        """The counts of ops `print` in every program that is kept prepared from run to run."""
         self._devices = Devices()
         self._replicas = Replicas()
 
     @property
     def _default_executor(self) -> Executor:
-        """The executor itself, on which scripts call what Fluid's C++ core does."""
+        """The executor itself, because scripts call functions of Fluid's C++ core on this attribute."""
         return self
 
     def close(self) -> None:
@@ -145,14 +147,16 @@ class Executor:
         return_merged: bool = True,
         use_prune: bool = False,
     ) -> Any:
-        """Runs a program once (default: the main program in use) and gives what is fetched, in order.
+        """Runs a program once (default: the main program in use) and returns the fetched values, in the order of
+        `fetch_list`.
 
-        Arrays, or LoDTensors without `return_numpy`. With `use_prune`, or where `fetch_list` has ops that update, only
-        what these and the fetched variables need is run; nothing at all where the program is compiled for dry runs.
-        Of a program for several devices the parts of all are given together, or as lists without `return_merged`.
+        The values are arrays, or LoDTensors without `return_numpy`. With `use_prune`, or where `fetch_list` contains
+        ops that update, only the ops are run that these and the fetched variables need; no op is run where the program
+        is compiled for dry runs. For a program on several devices the parts of all devices are joined into one value,
+        or returned as lists without `return_merged`.
 
-        Raises DiagnosticError for what can't be run, EOFException when a reader of the program has no more data,
-        ValueError and TypeError for a feed that does not fit, RuntimeError after `close`.
+        Raises DiagnosticError for a program that can't be run, EOFException when a reader of the program has no more
+        data, ValueError and TypeError for a feed that does not fit, RuntimeError after `close`.
         """
         if self._closed:
             raise RuntimeError("the executor was closed")
@@ -212,7 +216,9 @@ class Executor:
         return self._pruned[key][0]
 
     def _prune_program(self, program: Any, feed: Any = None, fetch_list: Any = None, optimize_ops: Any = None) -> Any:
-        """What computes the fetched variables of what is fed, and what the ops need that update (default: all)."""
+        """The part of a program that computes the fetched variables from the fed ones, and all that the ops in
+        `optimize_ops` need (default: every op that updates).
+        """
         whole = plain_program(program)
         updates = optimize_ops or [
             op
@@ -235,7 +241,7 @@ class Executor:
     def _values(
         self, program: Program, fed: Fed, names: list[str], scope: Scope, devices: int
     ) -> tuple[Mapping[str, Any], Mapping[str, list[Any]]]:
-        """What is fetched, as one device has it, and what several devices have each for themselves."""
+        """The fetched values as one device has them, and by name those of which each of several devices has its own."""
         frozen = program.freeze()
         facts = self._facts.get(id(frozen))
         if facts is None:
@@ -301,12 +307,13 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps.
 
-        Of each variable are printed the text of `fetch_info` (default: its name), its name, and the tensor; with a
-        dataset of Paddle 2.x a line of the time, the batch, and each text with the elements. A `fetch_handler` is told
-        its variables every `period_secs` seconds, in a thread of its own: those after a batch.
+        For each fetched variable it prints the text of `fetch_info` (default: the variable's name), its name, and the
+        tensor; with a dataset of Paddle 2.x it prints one line of the time, the batch, and each text with the elements.
+        A `fetch_handler` receives its variables every `period_secs` seconds, in a thread of its own, as they are after
+        a batch.
 
-        One thread does it, whatever `thread` says. With `debug` the times of ops are printed at the end. Raises
-        RuntimeError without a dataset, whose message scripts compare with.
+        A single thread runs the program, whatever `thread` is. With `debug` the times of ops are printed at the end.
+        Raises RuntimeError without a dataset, whose message scripts compare with.
         """
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
@@ -343,7 +350,7 @@ class Executor:
 
     @contextmanager
     def _one_count_of_prints(self) -> Generator[None]:
-        """Ops `print` count over all runs of the block."""
+        """A context manager in which ops `print` count over all runs, instead of anew in each."""
         self._dataset_prints = {}
         try:
             yield
@@ -351,7 +358,7 @@ class Executor:
             self._dataset_prints = None
 
     def _counted_prints(self, program: Any, fetch_list: Any, cached: bool) -> PrintCounts:
-        """What ops `print` have counted so far: nothing, unless Fluid keeps the program prepared from run to run."""
+        """The counts of ops `print` up to now: empty, unless Fluid keeps the program prepared from run to run."""
         if self._dataset_prints is not None:
             return self._dataset_prints
         compiled = hasattr(program, "inner_program")
@@ -362,7 +369,7 @@ class Executor:
 
     @staticmethod
     def _asked(fetch_handler: Any) -> dict[Any, str]:
-        """The names of the variables that a handler asks for, by its own names for them."""
+        """The names of the variables in the `var_dict` of a handler, by the handler's own names for them."""
         asked: Any = getattr(fetch_handler, "var_dict", {})
         if not isinstance(asked, Mapping):
             warn("the var_dict of a fetch_handler is no dict of variables: it is told nothing")
@@ -373,14 +380,16 @@ class Executor:
 
 
 def _held(scope: Scope, name: str) -> Any:
-    """The array that a scope has for a variable, or None."""
+    """The array that a variable has in a scope, or None."""
     known = scope.find_var(name)
     tensor = None if known is None else known.get_tensor()
     return np.array(tensor) if tensor is not None and tensor._is_initialized() else None  # pyright: ignore[reportPrivateUsage]
 
 
 def plain_program(program: Any) -> Program:
-    """The program that something stands for: one in use for None, a compiled one's, one of a value."""
+    """The program behind a value: the main program in use for None, the inner one of a compiled program, a new one made
+    of a frozen program. Raises TypeError for other values.
+    """
     if program is None:
         return default_main_program()
     inner = getattr(program, "inner_program", program)
@@ -394,7 +403,8 @@ def plain_program(program: Any) -> Program:
 def has_feed_operators(block: Any, feed_targets: Any, feed_holder_name: str) -> bool:
     """Whether a block begins with ops `feed`.
 
-    Raises ValueError where these feed other variables than `feed_targets`, AssertionError for another holder.
+    Raises ValueError where they feed other variables than `feed_targets`, AssertionError where they read another
+    variable than `feed_holder_name`.
     """
     front: list[str] = [op.type for op in block.ops]
     count = next((at for at, kind in enumerate(front) if kind != "feed"), len(front))
@@ -406,7 +416,8 @@ def has_feed_operators(block: Any, feed_targets: Any, feed_holder_name: str) -> 
 def has_fetch_operators(block: Any, fetch_targets: Any, fetch_holder_name: str) -> bool:
     """Whether a block has ops `fetch`.
 
-    Raises ValueError where these take other variables than `fetch_targets`, AssertionError for another holder.
+    Raises ValueError where they fetch other variables than `fetch_targets`, AssertionError where they write another
+    variable than `fetch_holder_name`.
     """
     ops = [op for op in block.ops if op.type == "fetch"]
     assert all(op.output("Out") == [fetch_holder_name] for op in ops), f"ops fetch give to {fetch_holder_name}"
@@ -420,7 +431,7 @@ def _same_targets(kind: str, found: list[str], asked: list[str]) -> bool:
 
 
 def dimension_is_compatible_with(first: Any, second: Any) -> bool:
-    """Whether two shapes may be those of one tensor; None and numbers below 0 stand for any."""
+    """Whether two shapes may be those of one tensor; a dim that is None or below 0 fits any."""
     return len(first) == len(second) and all(
         any(dim is None or dim < 0 for dim in pair) or pair[0] == pair[1] for pair in zip(first, second, strict=True)
     )
@@ -432,7 +443,7 @@ def dtype_is_compatible_with(first: Any, second: Any) -> bool:
 
 
 def as_numpy(tensor: Any) -> Any:
-    """A tensor as an array, a list of tensors as a list of arrays. Raises RuntimeError for ragged ones."""
+    """A tensor as an array, a list of tensors as a list of arrays. Raises RuntimeError for a ragged tensor."""
     if several(tensor):
         return [as_numpy(item) for item in tensor]
     if isinstance(tensor, LoDTensor) and tensor.lod():
@@ -441,7 +452,9 @@ def as_numpy(tensor: Any) -> Any:
 
 
 def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
-    """The value of a variable of a scope. Raises ValueError if it has none."""
+    """The value of a variable of a scope: an array, or a LoDTensor without `return_numpy`. Raises ValueError if the
+    scope has no such variable.
+    """
     var = (scope or global_scope()).find_var(name)
     if var is None:
         raise ValueError(f"the scope has no variable {name}: a run keeps persistable ones only")

@@ -1,4 +1,4 @@
-"""Default programs, guards and places under the names of Fluid's `framework`."""
+"""Default programs, context managers for them, and places, under the names of Fluid's `framework`."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _EDGES = count()
 
 
 def default_main_program() -> Program:
-    """The program that layers add to."""
+    """The main program in use, to which layers add ops."""
     return DEFAULTS[0]
 
 
 def default_startup_program() -> Program:
-    """The program that fills parameters."""
+    """The start-up program in use, which initialises parameters."""
     return DEFAULTS[1]
 
 
 def switch_main_program(program: Program) -> Program:
-    """Has layers add to another program; gives the one before."""
+    """Makes another program the main program in use; returns the previous one."""
     before, DEFAULTS[0] = DEFAULTS[0], program
     return before
 
 
 def switch_startup_program(program: Program) -> Program:
-    """Has layers put initialisers into another program; gives the one before."""
+    """Makes another program the start-up program in use; returns the previous one."""
     before, DEFAULTS[1] = DEFAULTS[1], program
     return before
 
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Generator[None]:
-    """Layers of the block go into these programs. Raises TypeError for values that are no programs."""
+    """A context manager in which these programs are in use. Raises TypeError for values that are not programs."""
     for program in (main_program, startup_program or main_program):
         if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"program_guard takes Programs, not a value of type {type(program).__name__}")
@@ -69,7 +69,7 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
 @contextmanager
 def name_scope(prefix: str | None = None) -> Generator[None]:
-    """Ops made in the block carry the name scope."""
+    """A context manager in which ops are made with a name scope."""
     if not prefix:
         raise ValueError("name_scope needs a name")
     with live.SCOPES[0].inside(prefix):
@@ -78,7 +78,9 @@ def name_scope(prefix: str | None = None) -> Generator[None]:
 
 @contextmanager
 def device_guard(device: str | None = None) -> Generator[None]:
-    """Ops made in the block carry the device on which they run in Fluid; here all run on the CPU."""
+    """A context manager in which ops are made with the device on which Fluid would run them; here they all run on the
+    CPU.
+    """
     if device not in (None, "", "cpu", "gpu"):
         raise ValueError(f"a device is 'cpu' or 'gpu', not {device!r}")
     with live.SCOPES[0].on(device):
@@ -86,19 +88,19 @@ def device_guard(device: str | None = None) -> Generator[None]:
 
 
 def in_dygraph_mode() -> bool:
-    """False: there are static graphs only."""
+    """False, because there are static graphs only."""
     return False
 
 
 def _dygraph_tracer() -> None:  # pyright: ignore[reportUnusedFunction]
-    """None: there are static graphs only."""
+    """None, because there are static graphs only."""
 
 
 _current_expected_place = _dygraph_tracer
 
 
 def is_compiled_with_cuda() -> bool:
-    """False: all is computed on the CPU."""
+    """False, because everything is computed on the CPU."""
     return False
 
 
@@ -107,12 +109,12 @@ is_compiled_with_mlu = is_compiled_with_ipu = is_compiled_with_cinn = is_compile
 
 
 def is_compiled_with_custom_device(device_type: str) -> bool:
-    """False: all is computed on the CPU."""
+    """False, because everything is computed on the CPU."""
     return False
 
 
 def is_compiled_with_distribute() -> bool:
-    """True: programs of clusters run."""
+    """True, because programs of clusters can be run."""
     return True
 
 
@@ -123,7 +125,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 
 
 def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:
-    """The GPUs that a script names; what runs there runs on the CPU."""
+    """The GPUs that a script names; programs on them run on the CPU."""
     return [CUDAPlace(index) for index in (device_ids if device_ids is not None else [0])]
 
 
@@ -133,12 +135,12 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
 
 
 def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
-    """Fluid's element type for numpy's."""
+    """Fluid's element type for numpy's element type."""
     return vartype_of(dtype_of(np_dtype))
 
 
 def dtype_is_floating(dtype: Any) -> bool:
-    """Whether an element type is one of floating point."""
+    """Whether an element type is a floating point type."""
     return numpy_name(dtype).startswith("float")
 
 
@@ -148,7 +150,7 @@ def grad_var_name(var_name: str) -> str:
 
 
 def generate_control_dev_var_name() -> str:
-    """A name that no other variable has, for an edge between ops that share no variable."""
+    """A new name for an edge between ops that share no variable."""
     return f"{CONTROL_DEP_VAR_PREFIX}@{next(_EDGES)}"
 
 
@@ -163,7 +165,7 @@ get_var = _get_var
 def require_version(min_version: str, max_version: str | None = None) -> None:
     """Raises RuntimeError unless `paddle.version` lies between two versions such as `1.8` or `1.8.5.0`.
 
-    Raises TypeError for what is no text, ValueError for what is no version.
+    Raises TypeError for a value that is not a text, ValueError for a text that is not a version.
     """
     from pstranspile.fluid.paddle import version
 
@@ -188,7 +190,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def load_op_library(lib_filename: str) -> None:
-    """Refused: ops of one's own are added as Python kernels."""
+    """Raises NotHere, because a user's own ops are added as Python kernels."""
     from pstranspile.fluid.missing import refused
 
     raise refused("load_op_library", "ops of your own are declared in Python (docs/guides/write_a_pass.md)")

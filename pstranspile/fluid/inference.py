@@ -1,4 +1,4 @@
-"""Trained models as Fluid's inference engine runs them: configurations, predictors, and the tensors that they take."""
+"""Trained models under the interface of Fluid's inference engine: configurations, predictors, and their tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pstranspile.fluid.missing import refused
 from pstranspile.fluid.places import CPUPlace, CUDAPlace
 from pstranspile.fluid.scope import Scope
 
-# Tensors of Fluid's inference engine: what predictors take and give.
+# Tensors of Fluid's inference engine: the inputs and outputs of predictors.
 
 
 class PaddleDType(Numbers):
@@ -30,7 +30,7 @@ class PaddleDType(Numbers):
 
 
 def element_type(array: Any) -> PaddleDType:
-    """The element type of an array. Raises TypeError for one that the engine does not have."""
+    """The element type of an array. Raises TypeError for a type that the engine does not have."""
     name = str(array.dtype).upper()
     if name not in PaddleDType.__members__:
         raise TypeError(f"predictors take float32, int64 and int32, not {array.dtype}")
@@ -38,53 +38,53 @@ def element_type(array: Any) -> PaddleDType:
 
 
 class PaddleBuf:
-    """The elements of a tensor, one after the other: an array, numbers (as float32), or so many bytes of zeros."""
+    """The elements of a tensor as bytes, made from an array, numbers (as float32), or a number of zero bytes."""
 
     def __init__(self, data: Any = ()):
         self._bytes = b""
         self.reset(np.zeros(data, "uint8") if isinstance(data, int) else data)
 
     def reset(self, data: Any) -> None:
-        """Takes other elements."""
+        """Replaces the elements."""
         self._bytes = (data if isinstance(data, np.ndarray) else np.array(data, "float32")).tobytes()
 
     def resize(self, length: int) -> None:
-        """Makes it so many bytes long; what is new is zero."""
+        """Changes the length in bytes; new bytes are zero."""
         self._bytes = self._bytes[:length].ljust(length, b"\0")
 
     def length(self) -> int:
-        """How many bytes it holds."""
+        """The length in bytes."""
         return len(self._bytes)
 
     def empty(self) -> bool:
-        """Whether it holds nothing."""
+        """Whether the length is 0."""
         return not self._bytes
 
     def array(self, dtype: PaddleDType) -> Any:
-        """The elements as an array of one dim."""
+        """The elements as an array with one dim."""
         return np.frombuffer(self._bytes, dtype.name.lower())
 
     def float_data(self) -> list[float]:
-        """The elements, read as float32."""
+        """The elements as a list, read as float32."""
         return self.array(PaddleDType.FLOAT32).tolist()
 
     def int64_data(self) -> list[int]:
-        """The elements, read as int64."""
+        """The elements as a list, read as int64."""
         return self.array(PaddleDType.INT64).tolist()
 
     def int32_data(self) -> list[int]:
-        """The elements, read as int32."""
+        """The elements as a list, read as int32."""
         return self.array(PaddleDType.INT32).tolist()
 
     def tolist(self, dtype: str) -> list[Any]:
-        """The elements, read as the type of this name. Raises KeyError for one that the engine does not have."""
+        """The elements as a list, read as the named type. Raises KeyError for a type that the engine does not have."""
         return self.array(PaddleDType[dtype.upper()]).tolist()
 
 
 class PaddleTensor:
-    """A tensor with a name: `data`, `shape`, `dtype`, and in `lod` where sequences begin.
+    """A tensor with a name: `data`, `shape`, `dtype`, and in `lod` the offsets of sequences.
 
-    Made of an array of float32, int64 or int32 (TypeError for others), or empty, to be filled.
+    It is made from an array of float32, int64 or int32 (TypeError for others), or empty, to be filled later.
     """
 
     def __init__(self, data: Any = None, name: str = "", lod: Sequence[Sequence[int]] = (), copy: bool = True):
@@ -98,7 +98,7 @@ class PaddleTensor:
         return self.data.array(self.dtype).reshape(self.shape)
 
     def as_lod_tensor(self) -> LoDTensor:
-        """The tensor as runs of programs are fed it."""
+        """The tensor in the form in which runs of programs are fed."""
         made = LoDTensor(self.as_ndarray())
         if self.lod:
             made.set_lod(self.lod)
@@ -106,13 +106,13 @@ class PaddleTensor:
 
 
 class ZeroCopyTensor:
-    """A place for what a predictor is fed, or for what it gives."""
+    """An input or output of a predictor, whose value can be set and read."""
 
     def __init__(self) -> None:
         self.held = LoDTensor()
 
     def copy_from_cpu(self, data: Any) -> None:
-        """Takes an array of float32, int64 or int32. Raises TypeError for others."""
+        """Sets the value to a copy of an array of float32, int64 or int32. Raises TypeError for others."""
         element_type(data)
         lod = self.held.lod()
         self.held = LoDTensor(np.array(data))
@@ -120,22 +120,22 @@ class ZeroCopyTensor:
             self.held.set_lod(lod)
 
     def copy_to_cpu(self) -> Any:
-        """The array."""
+        """A copy of the value as an array."""
         return np.array(self.held)
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Does nothing: arrays that are copied in have their own dims."""
+        """Does nothing, because arrays that are set have their own dims."""
 
     def shape(self) -> list[int]:
-        """The dims."""
+        """The dims of the value."""
         return list(self.held.shape())
 
     def type(self) -> PaddleDType:
-        """The element type."""
+        """The element type of the value."""
         return element_type(np.array(self.held))
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        """Says where sequences begin."""
+        """Sets the offsets at which sequences begin, for each LoD level."""
         self.held.set_lod(lod)
 
     def lod(self) -> list[list[int]]:
@@ -143,11 +143,11 @@ class ZeroCopyTensor:
         return self.held.lod()
 
 
-# What Fluid's inference engine is told of a model: where it lies, and how to run it.
+# Configurations of Fluid's inference engine: where a model is, and how to run it.
 
 
 class NativeConfig:
-    """A model's folder, or its program and parameters as files; `use_gpu` is told to compute on the CPU."""
+    """A model's folder, or its program and parameters as files; with `use_gpu` a warning says that the CPU computes."""
 
     def __init__(self) -> None:
         self.model_dir = self.prog_file = self.param_file = ""
@@ -156,7 +156,7 @@ class NativeConfig:
         self._threads = 1
 
     def set_cpu_math_library_num_threads(self, threads: int) -> None:
-        """Sets the number of threads, which numpy's library takes from the environment instead."""
+        """Sets the number of threads, which has no effect, because numpy's library takes it from the environment."""
         self._threads = threads
 
     def cpu_math_library_num_threads(self) -> int:
@@ -164,14 +164,18 @@ class NativeConfig:
         return self._threads
 
     def files(self) -> tuple[str, str | None, str | None]:
-        """The folder, and the files in it of the program and of all parameters, None where Fluid's names are meant."""
+        """The folder, and the names in it of the files of the program and of all parameters; None for Fluid's default
+        names.
+        """
         if self.use_gpu:
             CUDAPlace(self.device)
         return located(self.model_dir, self.prog_file, self.param_file)
 
 
 def located(folder: str, program: str, parameters: str) -> tuple[str, str | None, str | None]:
-    """A model's folder and files; those of a program elsewhere are taken with its folder. ValueError for neither."""
+    """A model's folder and files; for two files without a folder, the folder of the program. Raises ValueError without
+    any.
+    """
     if folder:
         return folder, None, None
     if not program or not parameters:
@@ -200,7 +204,7 @@ _WITHOUT_EFFECT = {
 
 
 class Precision(Enum):
-    """The element types that engines compute in."""
+    """The element types in which engines compute."""
 
     __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
 
@@ -208,9 +212,10 @@ class Precision(Enum):
 
 
 class AnalysisConfig:
-    """A model's folder, its program and parameters as files, or another configuration; and how to run it.
+    """A model's folder, its program and parameters as files, or a copy of another configuration; and how to run the
+    model.
 
-    What steers passes and libraries of Fluid changes no result here and is told on stderr; other engines are refused.
+    Settings for Fluid's passes and libraries change no result and are reported on stderr; other engines are refused.
     """
 
     Precision = Precision
@@ -226,7 +231,7 @@ class AnalysisConfig:
             self.set_model(model, params)
 
     def set_model(self, model: str, params: str = "") -> None:
-        """Sets the folder, or the files of the program and of the parameters."""
+        """Sets the folder, or with `params` the files of the program and of the parameters."""
         self._dir, self._program, self._params = ("", model, params) if params else (model, "", "")
 
     def set_prog_file(self, path: str) -> None:
@@ -238,7 +243,7 @@ class AnalysisConfig:
         self._dir, self._params = "", path
 
     def model_dir(self) -> str:
-        """The folder."""
+        """The model's folder."""
         return self._dir
 
     def prog_file(self) -> str:
@@ -250,52 +255,52 @@ class AnalysisConfig:
         return self._params
 
     def model_from_memory(self) -> bool:
-        """False."""
+        """False, because models are always read from files."""
         return False
 
     def enable_use_gpu(self, memory_pool_init_size_mb: int, device_id: int = 0) -> None:
-        """Asks for a GPU, for which the CPU computes; that is told."""
+        """Selects a GPU; a warning says that the CPU computes."""
         self._device = device_id
         CUDAPlace(device_id)
 
     def disable_gpu(self) -> None:
-        """Asks for the CPU."""
+        """Selects the CPU."""
         self._device = None
 
     def use_gpu(self) -> bool:
-        """Whether a GPU was asked for."""
+        """Whether a GPU is selected."""
         return self._device is not None
 
     def gpu_device_id(self) -> int:
-        """The number of the GPU that was asked for."""
+        """The number of the selected GPU."""
         return self._device or 0
 
     def switch_ir_optim(self, x: bool = True) -> None:
-        """Whether Fluid may rewrite the program; here it is run as it is."""
+        """Sets whether Fluid may rewrite the program, which has no effect, because the program runs unchanged."""
         self._set["ir_optim"] = x
 
     def ir_optim(self) -> bool:
-        """What was said of rewriting."""
+        """Whether rewriting is switched on."""
         return self._set["ir_optim"]
 
     def switch_use_feed_fetch_ops(self, x: bool = True) -> None:
-        """Whether `run` is meant (True), or `zero_copy_run` (False); both can be called anyway."""
+        """Sets whether the script uses `run` (True) or `zero_copy_run` (False); both can be called anyway."""
         self._set["feed_fetch"] = x
 
     def use_feed_fetch_ops_enabled(self) -> bool:
-        """What was said of `run` and `zero_copy_run`."""
+        """Whether the script uses `run`, by `switch_use_feed_fetch_ops`."""
         return self._set["feed_fetch"]
 
     def switch_specify_input_names(self, x: bool = True) -> None:
-        """Whether `run` goes by the names of its inputs, not by their order."""
+        """Sets whether `run` matches its inputs by name instead of by position."""
         self._set["input_names"] = x
 
     def specify_input_name(self) -> bool:
-        """Whether `run` goes by the names of its inputs."""
+        """Whether `run` matches its inputs by name."""
         return self._set["input_names"]
 
     def set_cpu_math_library_num_threads(self, threads: int) -> None:
-        """Sets the number of threads, which numpy's library takes from the environment instead."""
+        """Sets the number of threads, which has no effect, because numpy's library takes it from the environment."""
         self._set["threads"] = threads
 
     def cpu_math_library_num_threads(self) -> int:
@@ -303,23 +308,25 @@ class AnalysisConfig:
         return self._set["threads"]
 
     def disable_glog_info(self) -> None:
-        """Asks for no messages; there are none."""
+        """Switches messages off, of which there are none."""
         self._quiet = True
 
     def glog_info_disabled(self) -> bool:
-        """Whether no messages were asked for."""
+        """Whether messages are switched off."""
         return self._quiet
 
     def tensorrt_engine_enabled(self) -> bool:
-        """False."""
+        """False, because TensorRT is not used."""
         return False
 
     def mkldnn_enabled(self) -> bool:
-        """False."""
+        """False, because MKL-DNN is not used."""
         return False
 
     def files(self) -> tuple[str, str | None, str | None]:
-        """The folder, and the files in it of the program and of all parameters, None where Fluid's names are meant."""
+        """The folder, and the names in it of the files of the program and of all parameters; None for Fluid's default
+        names.
+        """
         return located(self._dir, self._program, self._params)
 
     def __getattr__(self, name: str) -> Any:
@@ -336,9 +343,9 @@ class AnalysisConfig:
 
 
 class PaddlePredictor:
-    """A model that `io.save_inference_model` wrote, with variables of its own.
+    """Runs a model that `io.save_inference_model` wrote, with variables of its own.
 
-    Raises ValueError or OSError where there is none.
+    Raises ValueError or OSError if there is no model.
     """
 
     def __init__(self, config: AnalysisConfig | NativeConfig):
@@ -353,20 +360,20 @@ class PaddlePredictor:
         self._given = {var.name: ZeroCopyTensor() for var in self._targets}
 
     def get_input_names(self) -> list[str]:
-        """The names of what is fed, in order."""
+        """The names of the inputs, in order."""
         return list(self._inputs)
 
     def get_output_names(self) -> list[str]:
-        """The names of what is given, in order."""
+        """The names of the outputs, in order."""
         return list(self._given)
 
     def get_input_tensor_shape(self) -> dict[str, list[int]]:
-        """The dims of what is fed, -1 for those that a run says."""
+        """The dims of the inputs by name, -1 for dims that differ from run to run."""
         block = self._program.global_block()
         return {name: list(block.var(name).shape) for name in self._inputs}
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
-        """What the model makes of tensors, in the order of its inputs, or by their names if the configuration says so.
+        """The outputs for input tensors, which are matched by position, or by name if the configuration says so.
 
         Raises ValueError for another number of tensors, or other names.
         """
@@ -384,29 +391,29 @@ class PaddlePredictor:
         return [PaddleTensor(np.array(value), var.name, value.lod()) for var, value in made]
 
     def get_input_tensor(self, name: str) -> ZeroCopyTensor:
-        """The place for an input of `zero_copy_run`. Raises ValueError for another name."""
+        """The tensor that `zero_copy_run` reads for an input. Raises ValueError for an unknown name."""
         return self._require(name, self._fed)
 
     def get_output_tensor(self, name: str) -> ZeroCopyTensor:
-        """The place for an output of `zero_copy_run`. Raises ValueError for another name."""
+        """The tensor that `zero_copy_run` writes for an output. Raises ValueError for an unknown name."""
         return self._require(name, self._given)
 
     def zero_copy_run(self) -> None:
-        """Computes what stands in the outputs' places of what stands in those of the inputs."""
+        """Computes the output tensors from the input tensors."""
         made = self._values({name: tensor.held for name, tensor in self._fed.items()})
         for var, value in zip(self._targets, made, strict=True):
             self._given[var.name].held = value
 
     def clone(self) -> PaddlePredictor:
-        """Another predictor of the model."""
+        """Another predictor for the same model."""
         return type(self)(self.config)
 
     def program(self) -> Any:
-        """The program."""
+        """The model's program."""
         return self._program
 
     def get_serialized_program(self) -> bytes:
-        """The program, as its file has it."""
+        """The model's program as the bytes of a ProgramDesc."""
         return self._program.desc.serialize_to_string()
 
     def _values(self, feed: Mapping[str, Any]) -> list[Any]:
@@ -428,5 +435,5 @@ class NativePaddlePredictor(PaddlePredictor):
 
 
 def create_paddle_predictor(config: AnalysisConfig | NativeConfig) -> PaddlePredictor:
-    """The predictor of the model that a configuration names. Raises ValueError or OSError without one."""
+    """A predictor for the model that a configuration names. Raises ValueError or OSError if there is no model."""
     return AnalysisPredictor(config) if isinstance(config, AnalysisConfig) else NativePaddlePredictor(config)

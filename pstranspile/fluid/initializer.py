@@ -1,4 +1,4 @@
-"""How parameters start, under Fluid's names."""
+"""Initialisers of parameters, under Fluid's names."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ from pstranspile.ir.model import Var
 
 
 class Initializer:
-    """What fills a variable. Called with a variable and a block, it puts its op in front of the block's program."""
+    """The base class of initialisers. Called with a variable and a block, an initialiser adds the op that fills the
+    variable.
+    """
 
     def core(self) -> core.Initializer:
-        """The initialiser as layers of this package take it."""
+        """The initialiser in the form that layers of this package take."""
         raise NotImplementedError("Initializer is the base of Constant, Uniform, Normal, Xavier and others")
 
     def __call__(self, var: Any, block: Any) -> None:
-        """Makes the op that fills `var` in the program of `block`."""
+        """Adds the op that fills `var` to the program of `block`."""
         self.core().emit(block.program.live(block.program), var.var)
 
 
 class ConstantInitializer(Initializer):
-    """Every element `value`."""
+    """Sets every element to `value`."""
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False):
         self.value, self.force_cpu = value, force_cpu
 
     def core(self) -> core.Initializer:
-        """A constant."""
+        """The initialiser in the form that layers of this package take."""
         return core.Constant(float(self.value), self.force_cpu)
 
 
 class UniformInitializer(Initializer):
-    """Evenly distributed in [low, high); of the first `diag_num` rows the elements on a diagonal are `diag_val`."""
+    """Draws elements uniformly from [low, high); in the first `diag_num` rows the elements on a diagonal are
+    `diag_val`.
+    """
 
     def __init__(
         self,
@@ -53,72 +57,74 @@ class UniformInitializer(Initializer):
         self.diagonal = (diag_num, diag_step, diag_val)
 
     def core(self) -> core.Initializer:
-        """Evenly distributed numbers."""
+        """The initialiser in the form that layers of this package take."""
         return core.Uniform(self.low, self.high, self.seed, *self.diagonal)
 
 
 class NormalInitializer(Initializer):
-    """Normally distributed."""
+    """Draws elements from a normal distribution."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0):
         self.loc, self.scale, self.seed = loc, scale, seed
 
     def core(self) -> core.Initializer:
-        """Normally distributed numbers."""
+        """The initialiser in the form that layers of this package take."""
         return core.Normal(self.loc, self.scale, self.seed)
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normally distributed, drawn again beyond two standard deviations."""
+    """Draws elements from a normal distribution, and again if they are more than two standard deviations away."""
 
     def core(self) -> core.Initializer:
-        """Normally distributed numbers without their tails."""
+        """The initialiser in the form that layers of this package take."""
         return core.TruncatedNormal(self.loc, self.scale, self.seed)
 
 
 class XavierInitializer(Initializer):
-    """Spread by fan in and fan out."""
+    """Draws elements with a spread that depends on fan in and fan out."""
 
     def __init__(self, uniform: bool = True, fan_in: float | None = None, fan_out: float | None = None, seed: int = 0):
         self.uniform, self.fan_in, self.fan_out, self.seed = uniform, fan_in, fan_out, seed
 
     def core(self) -> core.Initializer:
-        """Numbers spread by fan in and fan out."""
+        """The initialiser in the form that layers of this package take."""
         return core.Xavier(self.uniform, self.fan_in, self.fan_out, self.seed)
 
 
 class MSRAInitializer(Initializer):
-    """Spread by fan in."""
+    """Draws elements with a spread that depends on fan in."""
 
     def __init__(self, uniform: bool = True, fan_in: float | None = None, seed: int = 0):
         self.uniform, self.fan_in, self.seed = uniform, fan_in, seed
 
     def core(self) -> core.Initializer:
-        """Numbers spread by fan in."""
+        """The initialiser in the form that layers of this package take."""
         return core.MSRA(self.uniform, self.fan_in, self.seed)
 
 
 class NumpyArrayInitializer(Initializer):
-    """The elements of an array."""
+    """Sets the elements to those of an array."""
 
     def __init__(self, value: Any):
         self.value = np.asarray(value)
 
     def core(self) -> core.Initializer:
-        """The array, as the f32 or i32 elements that programs hold."""
+        """The initialiser in the form that layers of this package take, with the array as float32 or int32, which
+        attributes of ops can have.
+        """
         kind = "float32" if self.value.dtype.kind == "f" else "int32"
         return core.Array(self.value.astype(kind), must_fit=False)
 
 
 class BilinearInitializer(Initializer):
-    """The weights of a transposed convolution that interpolates."""
+    """Sets the weights of a transposed convolution so that it interpolates bilinearly."""
 
     def core(self) -> core.Initializer:
-        """The initialiser itself: its array follows from the dims of the variable."""
+        """The initialiser itself, because its array depends on the dims of the variable."""
         return self
 
     def emit(self, draft: Draft, var: Var) -> None:
-        """One `assign_value`. Raises ValueError for a variable that is no square filter of four dims."""
+        """Adds an op `assign_value`. Raises ValueError for a variable that is not a square filter with four dims."""
         shape = var.shape
         if len(shape) != 4 or shape[2] != shape[3]:
             raise ValueError(f"{var.name} has the dims {list(shape)}; Bilinear fills filters [out, in, n, n]")
@@ -134,13 +140,15 @@ TruncatedNormal, MSRA, Bilinear = TruncatedNormalInitializer, MSRAInitializer, B
 
 
 def force_init_on_cpu() -> bool:
-    """Whether initialisers run on the CPU: they do not say so in their ops."""
+    """False, because ops of initialisers carry no request for the CPU."""
     return False
 
 
 @contextmanager
 def init_on_cpu() -> Generator[None]:
-    """Changes nothing: initialisers run on the CPU. Scripts for Fluid before 1.6 say so around learning rates."""
+    """A context manager without effect, because initialisers run on the CPU. Scripts for Fluid before 1.6 use it around
+    learning rates.
+    """
     yield
 
 

@@ -20,13 +20,15 @@ embedding = adapt(
 
 @checked
 def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
-    """A row of `depth` elements for each id, 1 at the id; the dims are those of the ids, and `depth`."""
+    """A row of `depth` elements for each id, all 0 but a 1 at the id; its dims are those of the ids, followed by
+    `depth`.
+    """
     return hot_rows("one_hot_v2", input, depth, allow_out_of_range)
 
 
 @checked
 def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> Any:
-    """A variable that is fed with exactly these dims; None and -1 may be anything."""
+    """A variable that is fed with exactly these dims; a dim of None or -1 may have any length."""
     dims = [-1 if dim is None else int(dim) for dim in shape]
     return declared(name, dims, dtype, lod_level, check=True)
 

@@ -1,4 +1,4 @@
-"""Fluid's `install_check`: whether programs can be trained here."""
+"""Fluid's `install_check`: checks whether programs can be trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ L: Any = layers
 
 
 def run_check() -> None:
-    """Trains a small program for one step, alone and for two devices, and prints that it does."""
+    """Trains a small program for one step, on one device and on two, and prints that it succeeded."""
     for devices in (1, 2):
         main, startup = Program(), Program()
         with scope_guard(Scope()), program_guard(main, startup), unique_name.guard():

@@ -1,4 +1,4 @@
-"""The names of `paddle.fluid`: its modules, and what it offers of them itself."""
+"""The names of `paddle.fluid`: its modules, and the functions and classes that it exports from them."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ from pstranspile.fluid.transpiler import memory_optimize as memory_optimize
 from pstranspile.fluid.transpiler import release_memory as release_memory
 
 core_avx = core
-"""The core, by the name under which Fluid loads it on processors with AVX."""
+"""The core, under the name by which Fluid loads it on processors with AVX."""
 
 Tensor = LoDTensor

@@ -1,6 +1,7 @@
-"""Fluid's `io`: variables and models in files of the same layout as Fluid's, and pickled ones.
+"""Fluid's `io`: writes and reads variables and models in files of the same layout as Fluid's, and pickled ones.
 
-`fluid.save` pickles the variables that a program keeps; `save_vars` and its kind write a file for each, or one for all.
+`fluid.save` pickles a program's persistable variables; `save_vars` and similar functions write a file for each
+variable, or one for all.
 """
 
 from __future__ import annotations
@@ -62,14 +63,15 @@ from pstranspile.runtime.files.variables import load_variables, save_variables
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
-# What a saved model is fed and fetches.
+# The inputs and outputs of a saved model.
 
 
 def scaled_targets(program: Any, given: Any) -> list[str]:
-    """Makes a variable of the program for each target, the target times 1, as Fluid does; gives their names.
+    """Adds to the program, for each target, a variable that is the target times 1, as Fluid does; returns the names of
+    these.
 
-    Targets are variables or their names. A target that the program does not have, or that is given twice, stays as it
-    is, for the one who cuts the program to refuse.
+    Targets are variables or their names. If the program lacks a target, or one is listed twice, the targets' own names
+    are returned, which the function that cuts the program then refuses.
     """
     names = [item.name if isinstance(item, Variable) else str(item) for item in (given if several(given) else [given])]
     block = program.global_block()
@@ -82,7 +84,7 @@ def scaled_targets(program: Any, given: Any) -> list[str]:
 def prepend_feed_ops(
     inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
 ) -> None:
-    """Puts ops in front that feed these variables, the first one last."""
+    """Inserts ops in front that feed these variables, the first variable's last."""
     if not feed_target_names:
         return
     block = inference_program.global_block()
@@ -94,7 +96,7 @@ def prepend_feed_ops(
 def append_fetch_ops(
     inference_program: Program, fetch_target_names: Sequence[str], fetch_holder_name: str = "fetch"
 ) -> None:
-    """Puts ops behind that fetch these variables."""
+    """Appends ops that fetch these variables."""
     block = inference_program.global_block()
     holder = block.create_var(name=fetch_holder_name, type=VarType.FETCH_LIST, persistable=True)
     for column, name in enumerate(fetch_target_names):
@@ -102,14 +104,15 @@ def append_fetch_ops(
 
 
 class _Pickler(pickle._Pickler):  # pyright: ignore[reportPrivateUsage]
-    """Writes pickles that numpy of Fluid's days reads: numpy 2 has another name for the module that makes arrays.
+    """Writes pickles that the numpy of Fluid's time can read: numpy 2 renamed the module of the functions that make
+    arrays.
 
-    The one of the standard library that is written in Python: in it the name of a function can be chosen, and the data
-    of an array go to the file as they are.
+    It extends the standard library's pickler in Python, in which the name of a function can be chosen, and the data of
+    an array are written unchanged.
     """
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
-        """Writes the name of a function or class."""
+        """Writes the name of a function or class, with numpy's older module names."""
         module: str = getattr(obj, "__module__", None) or ""
         if not module.startswith("numpy._core."):
             super().save_global(obj, name)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
@@ -126,20 +129,22 @@ class _Pickler(pickle._Pickler):  # pyright: ignore[reportPrivateUsage]
 
 
 STACKED = 4
-"""The first protocol of pickles in which names of functions are texts, and the first whose arrays are plain bytes."""
+"""The first protocol of pickles in which names of functions are texts and the data of arrays are plain bytes."""
 
 OLD_PROTOCOL = 2
-"""The protocol of pickles that Fluid writes; its arrays are written as texts, half as long again."""
+"""The protocol of the pickles that Fluid writes, in which data of arrays are texts, half as long again
+as their bytes.
+"""
 
 
 def write_pickled(path: str, arrays: dict[str, Any], protocol: int) -> None:
-    """Writes arrays to a file as a pickle that numpy of Fluid's days reads."""
+    """Writes arrays to a file as a pickle that the numpy of Fluid's time can read."""
     with open(path, "wb") as file:
         _Pickler(file, protocol).dump(arrays)
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads pickles of arrays; nothing else is loaded from a file."""
+    """Reads pickles of arrays, and refuses all other objects."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in (
@@ -160,12 +165,12 @@ def _unpickled(path: str) -> dict[str, Any]:
 
 
 def without_ending(model_path: str) -> str:
-    """A path without the endings that `fluid.save` adds."""
+    """A path without the suffixes that `fluid.save` adds."""
     return model_path.removesuffix(".pdparams").removesuffix(".pdopt").removesuffix(".pdmodel")
 
 
 def saved_state(model_path: str) -> dict[str, Any] | None:
-    """The arrays that `fluid.save` wrote, by name; None where it wrote none."""
+    """The arrays that `fluid.save` wrote, by name; None if there is no file of it."""
     if not os.path.isfile(model_path + ".pdparams"):
         return None
     state = _unpickled(model_path + ".pdparams")
@@ -175,10 +180,10 @@ def saved_state(model_path: str) -> dict[str, Any] | None:
 
 
 def older_state(model_path: str, names: Iterable[str] | None) -> dict[str, Any]:
-    """The arrays of a folder with a file for each variable, or of one file with all of them.
+    """The arrays in a folder with a file for each variable, or in one file with all variables.
 
-    `names` are those to read; None for all of a folder. Raises ValueError where there is neither, and for one file
-    without names, which it does not hold; RuntimeError where the files are not of these variables.
+    `names` are the variables to read, None for all in a folder. Raises ValueError for a path that does not exist, and
+    for one file without `names`, because it has none; RuntimeError where the files have other contents.
     """
     path = Path(model_path)
     try:
@@ -208,12 +213,12 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_persistable(var: Variable) -> bool:
-    """Whether a variable is kept from run to run, and holds a value that files hold."""
+    """Whether a variable is kept from run to run, and has a value that can be saved in a file."""
     return var.persistable and var.type not in _NOT_KEPT
 
 
 def is_belong_to_optimizer(var: Variable) -> bool:
-    """Whether a variable is kept from run to run and is no parameter."""
+    """Whether a variable is kept from run to run, and is not a parameter."""
     return is_persistable(var) and not isinstance(var, Parameter)
 
 
@@ -231,9 +236,9 @@ def save_vars(
     predicate: Chosen | None = None,
     filename: str | None = None,
 ) -> bytes | None:
-    """Writes variables to a file each in the folder, or all to the one called `filename`.
+    """Writes variables to a file each in the folder, or all to the file `filename` in it.
 
-    Without a folder and a file it gives the bytes that such a file would hold.
+    With neither a folder nor a file it returns the bytes of such a file.
     """
     program = plain_program(main_program)
     names = _chosen(program, vars, predicate)
@@ -272,7 +277,7 @@ def save_persistables(
 ) -> bytes | None:
     """Writes all variables that are kept from run to run, as `save_vars` does.
 
-    For the program of a trainer, trainer 0 also writes what servers hold: the state of optimizers, and tables.
+    For the program of a trainer, trainer 0 also writes the variables of servers: the state of optimizers, and tables.
     """
     program = plain_program(main_program)
     if dirname is not None and saves_with_servers(program):
@@ -297,14 +302,16 @@ def load_vars(
     predicate: Chosen | None = None,
     filename: str | None = None,
 ) -> None:
-    """Reads variables that `save_vars` wrote, by this package or by Fluid."""
+    """Reads variables that this package or Fluid wrote with `save_vars`."""
     program = plain_program(main_program)
     names = list(dict.fromkeys(_chosen(program, vars, predicate)))
     _read(program.freeze(), names, dirname, filename)
 
 
 def _read(program: FrozenProgram, names: list[str], dirname: str | None, filename: str | None) -> None:
-    """Reads variables. Only parameters must have the dims that are declared, as in Fluid: counters of `auc` don't."""
+    """Reads variables. As in Fluid, only parameters must have the declared dims, because counters of `auc` don't have
+    theirs.
+    """
     scope, declared = global_scope().core, program.blocks[0].vars
     others = {name for name in names if name in declared and declared[name].parameter is None}
     if filename is None:
@@ -349,7 +356,8 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Writes the program that computes the targets from what is fed, and its parameters; gives what a run fetches.
+    """Writes the program that computes the targets from the fed variables, and its parameters; returns the names that a
+    run fetches.
 
     As in Fluid these are new variables of the program itself, each a target times 1. Without `export_for_deployment`
     the whole program is written, to a file `<model_filename>.main_program`.
@@ -377,10 +385,10 @@ def save_model(
     program_only: bool = False,
     together: bool = False,
 ) -> list[str]:
-    """What `save_inference_model` does, with the names of the files of the program and of the parameters.
+    """Writes a model as `save_inference_model` does; `filenames` are those of the program and of the parameters.
 
-    With `together` the parameters of a cluster go to one file, too, as from Paddle 2.0 on. Raises ValueError for those
-    that can't.
+    With `together` the parameters of a cluster go to one file, too, as from Paddle 2.0 on. Raises ValueError for
+    parameters that can't be in one file.
     """
     names = scaled_targets(program, target_vars)
     frozen, file = program.freeze(), filenames[0] or MODEL
@@ -393,7 +401,9 @@ def save_model(
 
 
 def write_model(dirname: str, feeds: Any, targets: Any, program: Program, holder: Program) -> None:
-    """Writes the part of a program that computes the targets, and what it keeps as the machine of `holder` has it."""
+    """Writes the part of a program that computes the targets, with the values of its persistable variables on the
+    machine of `holder`.
+    """
     names = scaled_targets(program, targets)
     model = inference_program(program.freeze(), _names(feeds or []), names, scaled=True).program
     _write_model(dirname, model, holder, (MODEL, None))
@@ -445,10 +455,12 @@ def load_inference_model(
     params_filename: str | bytes | None = None,
     pserver_endpoints: Any = None,
 ) -> list[Any]:
-    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch.
+    """Reads the files of `save_inference_model`: the program, the names of the fed variables, and the variables to
+    fetch.
 
-    Without a folder the bytes of both files are given. With `pserver_endpoints` rows of tables that lie on servers are
-    looked up there. Raises ValueError where a folder or bytes are missing, and for a `feed` or `fetch` of nothing.
+    Without a folder the arguments are the bytes of both files. With `pserver_endpoints`, rows of tables on servers are
+    looked up there. Raises ValueError where a folder or bytes are missing, and for an op `feed` or `fetch` without a
+    variable.
     """
     if dirname is None:
         if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
@@ -478,7 +490,9 @@ def load_inference_model(
 
 
 def _get_valid_program(main_program: Any = None) -> Program:
-    """The program that something stands for. Raises TypeError for what is none, and for one compiled of a graph."""
+    """The program behind a value, as `plain_program` returns it. Raises TypeError for other values, and for a program
+    compiled from a graph.
+    """
     return plain_program(main_program if getattr(main_program, "_program", main_program) is not None else "graph")
 
 
@@ -491,7 +505,7 @@ def get_program_parameter(program: Program) -> list[Variable]:
 
 
 def get_inference_program(target_vars: Any, main_program: Any = None) -> Program:
-    """What computes the targets, with ops that behave as in tests, as a program of its own."""
+    """The ops that compute the targets, set to behave as in tests, as a program of their own."""
     program: Any = plain_program(main_program)
     return program._prune(target_vars)._inference_optimize()
 
@@ -512,7 +526,7 @@ def get_parameter_value_by_name(name: str, executor: Any, program: Program | Non
 
 
 def save(program: Any, model_path: str) -> None:
-    """Writes parameters to `.pdparams`, what optimizers keep to `.pdopt`, the program to `.pdmodel`.
+    """Writes parameters to `.pdparams`, the optimizers' state to `.pdopt`, and the program to `.pdmodel`.
 
     The first two are pickled dicts of arrays. Raises ValueError for a path that ends in a slash.
     """
@@ -520,7 +534,7 @@ def save(program: Any, model_path: str) -> None:
 
 
 def save_state(program: Any, model_path: str, protocol: int) -> None:
-    """What `save` does, by the protocol of pickles that is named."""
+    """Writes files as `save` does, with the given protocol of pickles."""
     if not os.path.basename(model_path):
         raise ValueError(f"{model_path!r} names a folder: save takes folder/name, without an ending")
     program = plain_program(program)
@@ -534,8 +548,8 @@ def save_state(program: Any, model_path: str, protocol: int) -> None:
 
 
 def _whole_tables(program: Program, names: Iterable[str]) -> dict[str, Any]:
-    """The values of those of the variables that are large tables, or states of them. Raises ValueError for a table
-    that has a row for every id, and too many for one value.
+    """The values of those of the variables that are large tables, or states of them. Raises ValueError for a table with
+    a row for every id that is too large for one value.
     """
     scope = global_scope().core
     held = {name: scope.get(name) for name in names}
@@ -552,10 +566,11 @@ def _array(name: str) -> Any:
 
 
 def load_program_state(model_path: str, var_list: Any = None) -> dict[str, Any]:
-    """The arrays that `save` wrote, or `save_vars` and its kind, by name; `var_list` are those of one file or folder.
+    """The arrays written by `save`, or by `save_vars` and similar functions, by name; `var_list` has the variables in
+    one file or a folder.
 
-    Raises ValueError for one file without a `var_list`, TypeError for one that has other things than variables, and
-    RuntimeError where the files hold something else.
+    Raises ValueError for one file without a `var_list`, TypeError for a `var_list` with other things than variables,
+    and RuntimeError where the files have other contents.
     """
     state = saved_state(without_ending(model_path))
     if state is not None:
@@ -568,8 +583,8 @@ def load_program_state(model_path: str, var_list: Any = None) -> dict[str, Any]:
 def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
     """Sets the variables of a program that are kept from run to run.
 
-    Raises ValueError where dims don't fit the declaration; where that is of what an op leaves, in another number of
-    dims, those of the value in the scope in use.
+    Raises ValueError where dims don't fit the declaration; if an op leaves a variable with another number of dims than
+    declared, the dims of its value in the scope in use count.
     """
     scope = global_scope().core
     kept = [var for var in program.list_vars() if is_persistable(var) and var.name in state_dict]
@@ -588,11 +603,11 @@ def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
 
 
 def load(program: Any, model_path: str, executor: Any = None, var_list: Any = None) -> None:
-    """Reads what `save` wrote into the scope in use, or what `save_vars` and its kind did.
+    """Reads the files written by `save`, or by `save_vars` and similar functions, into the scope in use.
 
-    Raises ValueError where something of the program is missing. Of files that `save` did not write: ValueError without
-    an executor and, where it is one file, without `var_list`; LookupError where the program does not have one of its
-    variables; RuntimeError where the files hold something else.
+    Raises ValueError where a variable of the program is missing. For files not written by `save`: ValueError without an
+    executor and, if it is one file, without `var_list`; LookupError for a variable that the program does not have;
+    RuntimeError where the files have other contents.
     """
     program = plain_program(program)
     held = [var.name for var in program.list_vars() if is_persistable(var)]

@@ -1,4 +1,4 @@
-"""`python -m pstranspile.fluid.launch`: the trainers of a collective script as processes of this host."""
+"""`python -m pstranspile.fluid.launch`: starts the trainers of a collective script as processes of this host."""
 
 import sys
 

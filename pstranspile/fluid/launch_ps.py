@@ -1,4 +1,4 @@
-"""`python -m pstranspile.fluid.launch_ps`: servers and trainers of a script as processes of this host."""
+"""`python -m pstranspile.fluid.launch_ps`: starts servers and trainers of a script as processes of this host."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Ragged tensors under Fluid's names, and what makes them."""
+"""Ragged tensors under Fluid's names, and functions that make them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pstranspile.runtime.values.text import tensor_text
 class LoDTensor:
     """A tensor whose rows may be grouped into sequences; `set` and `set_lod` fill it.
 
-    Made of an array and offsets, or, as scripts do, of a list with the lengths of the sequences of each level.
+    It is made from an array and offsets, or, as scripts do, from a list with the lengths of the sequences of each
+    level.
     """
 
     def __init__(self, data: Any = None, lod: Sequence[Sequence[int]] = ()):
@@ -31,13 +32,13 @@ class LoDTensor:
 
     @property
     def data(self) -> Any:
-        """The elements. Raises RuntimeError before anything was set."""
+        """The elements. Raises RuntimeError before they are set."""
         if self._data is None:
             raise RuntimeError("the tensor holds nothing yet")
         return self._data
 
     def set(self, data: Any, place: Any = None) -> None:
-        """Sets the elements; the tensor keeps a copy."""
+        """Sets the elements to a copy of `data`."""
         self._data, self.place = np.array(data), place
 
     def _is_initialized(self) -> bool:
@@ -48,12 +49,12 @@ class LoDTensor:
             return False
 
     def _get_dims(self) -> list[int]:
-        """The dims, also those that the elements to come will have."""
+        """The dims of the elements, or the dims that were set for later elements."""
         return list(self.data.shape) if self._is_initialized() else list(self._wanted_dims or [0])
 
     def _set_dims(self, dims: Sequence[int]) -> None:
-        """Gives the tensor other dims, with the elements it has if they are enough; if not, those that come next have
-        them.
+        """Sets the dims: reshapes the elements if there are enough of them, otherwise stores the dims for later
+        elements.
         """
         wanted = list(map(int, dims))
         held = np.ravel(self.data) if self._is_initialized() else np.zeros(0)
@@ -67,71 +68,73 @@ class LoDTensor:
         self._wanted_dims = None
 
     def _alloc_float(self, place: Any = None) -> None:
-        """Makes the elements, zeros in single precision, with the dims that were set."""
+        """Sets the elements to float32 zeros with the dims that were set."""
         self._allocate("float32", place)
 
     def _alloc_double(self, place: Any = None) -> None:
-        """The same in double precision."""
+        """Sets the elements to float64 zeros with the dims that were set."""
         self._allocate("float64", place)
 
     def _alloc_int(self, place: Any = None) -> None:
-        """The same with integers of 32 bits."""
+        """Sets the elements to int32 zeros with the dims that were set."""
         self._allocate("int32", place)
 
     def _mutable_data(self, place: Any, dtype: Any) -> int:
-        """Makes elements of a type with the dims that were set or are held; gives their address."""
+        """The address of the elements, which are replaced by zeros if they have another type or dims than asked for."""
         kind = numpy_name(dtype)
         if not self._is_initialized() or self.data.dtype != kind or self._wanted_dims:
             self._allocate(kind, place)
         return int(self.data.ctypes.data)
 
     def _clear(self) -> None:
-        """Forgets the elements, but not the dims."""
+        """Removes the elements, but keeps the dims."""
         if self._is_initialized():
             self._wanted_dims = self._get_dims()
         self._data = None
 
     def _set_layout(self, layout: str) -> None:
-        """Takes any layout: elements lie in the order of the dims."""
+        """Does nothing, because elements are always stored in the order of the dims."""
 
     def _place(self) -> Any:
-        """The place of the tensor, as the script wants it."""
+        """The place on which the script has put the tensor."""
         from pstranspile.fluid.places import CPUPlace
 
         return self.place or CPUPlace()
 
     def lod(self) -> list[list[int]]:
-        """The offsets of each level."""
+        """The offsets of each LoD level."""
         return self._lod
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        """Sets the offsets of each level."""
+        """Sets the offsets of each LoD level."""
         self._lod = [list(map(int, level)) for level in lod]
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
-        """How long the sequences of each level are."""
+        """The lengths of the sequences of each LoD level."""
         return [[end - start for start, end in pairwise(level)] for level in self.lod()]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        """Sets how long the sequences of each level are. Raises ValueError where a level does not fit the next."""
+        """Sets the lengths of the sequences of each LoD level. Raises ValueError where a level does not
+        fit the next.
+        """
         self.set_lod(_offsets(lengths))
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
-        """Whether the levels fit each other and the rows."""
+        """Whether the LoD levels fit each other and the rows."""
         lengths = self.recursive_sequence_lengths()
         counts = [len(level) for level in lengths[1:]] + [self._get_dims()[0]][: len(lengths)]
         return all(sum(level) == count for level, count in zip(lengths, counts, strict=True))
 
     def shape(self) -> list[int]:
-        """The dims; [0] of a tensor without elements whose dims were not set."""
+        """The dims; [0] for a tensor without elements whose dims were not set."""
         return self._get_dims()
 
     def _copy(self, _place: Any = None) -> LoDTensor:
-        """A tensor of its own with the same elements and offsets."""
+        """A copy of the tensor, with its elements and offsets."""
         return LoDTensor(np.array(self.data), self.lod())
 
     def _to_dlpack(self) -> Any:
-        """The elements as other libraries take them."""
+        """The elements as an object that other libraries can import by the DLPack protocol."""
         return _Exchanged(np.array(self.data))
 
     def _dtype(self) -> Any:
@@ -163,7 +166,7 @@ class LoDTensor:
         return tensor_text(self.core())
 
     def core(self) -> Any:
-        """The value as runs take it: a plain array where there is no LoD."""
+        """The value in the form that runs take: a plain array where there is no LoD."""
         return CoreLoDTensor(self.data, self.lod()) if self.lod() else self.data
 
 
@@ -175,7 +178,7 @@ def _offsets(lengths: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 class _Exchanged:
-    """An array that other libraries take by the DLPack protocol."""
+    """An array that other libraries can import by the DLPack protocol."""
 
     def __init__(self, array: Any):
         self._array = array
@@ -188,12 +191,12 @@ class _Exchanged:
 
 
 def from_dlpack(dlpack: Any) -> LoDTensor:
-    """A tensor of what another library gives by the DLPack protocol."""
+    """A tensor with a copy of another library's data, imported by the DLPack protocol."""
     return LoDTensor(np.array(np.from_dlpack(dlpack)))
 
 
 class LoDTensorArray(MutableSequence[Any]):
-    """Several tensors in order: a view of the list that a run has of them."""
+    """A list of tensors: a view on the list that runs use."""
 
     def __init__(self, values: list[Any] | None = None):
         self.values = list[Any]() if values is None else values
@@ -202,7 +205,7 @@ class LoDTensorArray(MutableSequence[Any]):
         return len(self.values)
 
     def __getitem__(self, place: Any) -> Any:
-        """A tensor, one without elements for none, or for a slice several in a new array."""
+        """The tensor at an index, without elements if none is there; for a slice, the tensors in a new array."""
         value = self.values[place]
         return LoDTensor() if value is None else from_core(value)
 
@@ -213,7 +216,7 @@ class LoDTensorArray(MutableSequence[Any]):
         del self.values[place]
 
     def insert(self, index: int, value: LoDTensor) -> None:
-        """Puts a tensor before another."""
+        """Inserts a tensor before an index."""
         self.values.insert(index, _kept(value))
 
 
@@ -222,7 +225,7 @@ def _kept(value: LoDTensor) -> Any:
 
 
 def from_core(value: Any) -> Any:
-    """A value of a run as scripts take it."""
+    """A value of a run in the form that scripts get."""
     if isinstance(value, CoreLoDTensor):
         return LoDTensor(value.data, value.lod)
     if isinstance(value, list):
@@ -231,7 +234,7 @@ def from_core(value: Any) -> Any:
 
 
 def to_core(value: Any) -> Any:
-    """A value of a script as runs take it."""
+    """A script's value in the form that runs take."""
     if isinstance(value, LoDTensorArray):
         return value.values
     return value.core() if isinstance(value, LoDTensor) else value

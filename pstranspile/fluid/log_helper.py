@@ -6,7 +6,7 @@ import logging
 
 
 def get_logger(name: str, level: int, fmt: str | None = None) -> logging.Logger:
-    """A logger of a level, whose messages go to standard error and to no other logger."""
+    """A logger with a level, whose messages go to standard error and to no other logger."""
     logger = logging.getLogger(name)
     logger.setLevel(level)
     handler = logging.StreamHandler()

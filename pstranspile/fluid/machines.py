@@ -1,4 +1,6 @@
-"""The machine of a cluster that this process is: what an Executor does for programs that were transpiled."""
+"""The machine of a cluster that this process is: it runs the programs that were transpiled for it, on behalf of an
+Executor.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,16 @@ from pstranspile.runtime.run import run
 from pstranspile.runtime.run.scope import Scope
 
 _MOST_PROGRAMS = 16
-"""Programs that a machine remembers what it has seen of."""
+"""The greatest number of programs for which a machine keeps facts."""
 
 LONG = 10.0
-"""Seconds after which a machine names what it waits for."""
+"""Seconds after which a machine reports what it waits for."""
 
 AFTER_INTERRUPT = 0.5
-"""Seconds that a trainer whose script was interrupted while it waited has to leave the servers in order."""
+"""Seconds that a trainer has to leave the servers in order, if its script was interrupted while it waited."""
 
 FOREVER = 1 << 62
-"""More steps than any script takes."""
+"""A number of steps that no script reaches."""
 
 
 def _number(name: str, default: float) -> float:
@@ -56,13 +58,15 @@ def _number(name: str, default: float) -> float:
 
 
 def require_open(addresses: Mapping[str, str]) -> None:
-    """Raises DiagnosticError where machines would talk openly beyond this host, and nobody has allowed it."""
+    """Raises DiagnosticError where machines would communicate without encryption beyond this host, unless
+    `PSTRANSPILE_INSECURE` allows it.
+    """
     if not os.environ.get("PSTRANSPILE_INSECURE"):
         require_guarded(addresses, addresses)
 
 
 def require_callable(addresses: Mapping[str, str]) -> None:
-    """Raises DiagnosticError where Fluid's calls, which bring no token and no certificate, are not what is wanted."""
+    """Raises DiagnosticError if the environment asks for tokens or certificates, which Fluid's calls do not have."""
     wanted = [name for name in ("PSTRANSPILE_TOKEN", "PSTRANSPILE_TLS") if os.environ.get(name)]
     if wanted:
         what = "machines whose ops a script wrote itself make Fluid's calls, which bring no token and no certificate"
@@ -71,28 +75,29 @@ def require_callable(addresses: Mapping[str, str]) -> None:
 
 
 class Machine:
-    """What the machines of scripts share: the compiled job, which of its roles this is, and the terms of talking.
+    """The base class of the machines that scripts run: it has the compiled job, this machine's role, and the terms of
+    communication.
 
-    The environment gives what scripts can't say: `PSTRANSPILE_TOKEN` (what every process of the job brings),
-    `PSTRANSPILE_TLS` (a folder with certificates), `PSTRANSPILE_INSECURE` (talk openly beyond this host),
-    `PSTRANSPILE_SAVES` (a folder, below which a server saves what trainers tell it to),
-    `PSTRANSPILE_LEASE` and `PSTRANSPILE_PATIENCE` (seconds: a trainer that was not heard for so long is given up; a
-    trainer waits so long for a server).
+    The environment sets what scripts can't: `PSTRANSPILE_TOKEN` (the token of every process of the job),
+    `PSTRANSPILE_TLS` (a folder with certificates), `PSTRANSPILE_INSECURE` (allow communication without encryption
+    beyond this host), `PSTRANSPILE_SAVES` (a folder below which a server saves when trainers ask for it),
+    `PSTRANSPILE_LEASE` and `PSTRANSPILE_PATIENCE` (seconds: a trainer that is silent for longer is given up; a trainer
+    waits so long for a server).
     """
 
     def __init__(self, compiled: Any, role: Role):
         self.compiled: Any = compiled
-        """What was compiled; of a server that a script wrote, what is known in its place."""
+        """The compiled job; for a server whose program a script wrote, an object that takes its place."""
         self.role = role
         self._own: dict[int, tuple[Program, Program]] = {}
-        """Programs that the script has run, by identity, each with the one that is run for it."""
+        """Programs that the script has run, by `id`, each with the program that is run for it."""
         self.flags: Mapping[str, Any] = {}
-        """The settings of communicators that the script gives, by Fluid's names."""
+        """The communicator's settings from the script, by Fluid's names."""
 
     def as_compiled(self, program: Program, part: str) -> Program:
-        """A program that the script runs as this machine; the compiled one itself where the script has not edited it.
+        """The program to run for one of the script's: the compiled one, if the script has not edited it.
 
-        What is known of a program by its identity is then known of it too.
+        So facts that are kept under the compiled program's `id` apply to the script's program too.
         """
         known = self._own.get(id(program))
         if known is None:
@@ -107,8 +112,8 @@ class Machine:
         return known
 
     def cluster(self, scope: Scope, **edited: Program) -> Cluster:
-        """The machines of the job; this one works in `scope`, with the programs (`main`, `startup`) that are given
-        instead of the compiled ones.
+        """The machines of the job. This one works in `scope`, with the programs in `edited` (`main`, `startup`) instead
+        of the compiled ones.
         """
         job = self.compiled.job
         roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
@@ -126,16 +131,17 @@ class Machine:
 
     @property
     def hash(self) -> str:
-        """What tells the job from others: how its parameters are cut and placed.
+        """A hash that identifies the job: how its parameters are cut and placed.
 
-        The state of optimizers is left out: servers alone update, so scripts may give trainers another optimizer.
+        The state of optimizers is left out, because only servers update, so scripts may give trainers another
+        optimizer.
         """
         parameters = [row for row in self.compiled.distributed_vars if row.vtype != "Optimizer"]
         plan = plan_json(self.compiled.plan, "", parameters)
         return sha256(json_text(plan).encode()).hexdigest()
 
     def terms(self, **edited: Program) -> tuple[Terms, Place]:
-        """What the processes agree on, and where they are. Raises DiagnosticError."""
+        """The terms that the processes agree on, and the place of this one. Raises DiagnosticError."""
         roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
         serving = {name: listening_op(role.main) for name, role in roles.items()}
         addresses = {name: str(op.attrs["endpoint"]) for name, op in serving.items() if op is not None}
@@ -160,14 +166,16 @@ class Machine:
 
 
 class WaitReport(StatusPipe):
-    """Names on stderr what the machine has waited for, once it has done so for `LONG` seconds; the same only once."""
+    """Reports on stderr what the machine waits for, when it has done so for `LONG` seconds; each wait is reported only
+    once.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._named: set[str] = set()
 
     def __call__(self, **fields: Any) -> None:
-        """Tells how it goes."""
+        """Reports the machine's status."""
         super().__call__(**fields)
         waits: list[str] = fields.get("waiting", [])
         who = str(fields.get("waits_for") or waits)
@@ -179,18 +187,18 @@ class WaitReport(StatusPipe):
 
 
 class PortFile(WaitReport):
-    """Writes the port of a server to a file once it serves: scripts wait for it as for that of Fluid's servers."""
+    """Writes the port of a server to a file once it serves, because scripts wait for this file of Fluid's servers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.path = Path("/tmp", f"paddle.{os.getpid()}.port")  # where Fluid writes it
 
     def __call__(self, **fields: Any) -> None:
-        """Tells how it goes."""
+        """Reports the machine's status, and writes the file when the server serves."""
         super().__call__(**fields)
         if fields.get("state") == SERVING:
             written = self.path.with_suffix(".part")
-            try:  # whoever is on this host may have put a link there
+            try:  # another user of this host may have put a link there
                 written.unlink(missing_ok=True)
                 with written.open("x") as file:
                     file.write(f"{fields['port']}\n")
@@ -201,7 +209,9 @@ class PortFile(WaitReport):
 
 @contextmanager
 def ended_by_signals() -> Generator[None]:
-    """SIGINT and SIGTERM end the process in order, also where SIGINT was ignored, as in the background of a shell."""
+    """A context manager in which SIGINT and SIGTERM end the process in order, even if SIGINT was ignored, as it is in
+    the background of a shell.
+    """
     if current_thread() is not main_thread():
         yield
         return
@@ -218,13 +228,15 @@ def ended_by_signals() -> Generator[None]:
 
 
 class ServerMachine(Machine):
-    """A server: its start-up program runs in the scope of the script, its main program serves until all have left."""
+    """A server: its start-up program runs in the scope of the script, its main program serves until all trainers have
+    left.
+    """
 
     def run(
         self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
     ) -> dict[str, Any]:
-        """Runs the start-up program, or the main one: what stands before its `listen_and_serv`, which then serves, and
-        what stands after it. Raises DiagnosticError.
+        """Runs the start-up program, or the main one: the ops before its `listen_and_serv`, then this op, which serves,
+        then the ops after it. Raises DiagnosticError.
         """
         program = self.as_compiled(program, part)
         if part == STARTUP:
@@ -261,7 +273,7 @@ class ServerMachine(Machine):
             flag.path.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Does nothing: a server ends when the trainers have left."""
+        """Does nothing, because a server ends when the trainers have left."""
 
 
 def require_trainer(number: int, trainers: int) -> None:
@@ -272,7 +284,7 @@ def require_trainer(number: int, trainers: int) -> None:
 
 
 class NoTrainer(Machine):
-    """What stands in the place of a trainer in the process of a server whose number no trainer has."""
+    """Takes the place of the trainer in the process of a server, whose number no trainer has."""
 
     def __init__(self, compiled: Compiled, role: Role, number: int):
         super().__init__(compiled, role)
@@ -281,46 +293,50 @@ class NoTrainer(Machine):
     def run(
         self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
     ) -> Mapping[str, Any]:
-        """Raises DiagnosticError: there is no such trainer."""
+        """Raises DiagnosticError, because no trainer has this number."""
         require_trainer(self._number, self.compiled.plan.trainers)
         return {}
 
     def leave(self) -> None:
-        """Does nothing: it has never come."""
+        """Does nothing, because this machine has never joined the job."""
 
 
 class TrainerMachine(Machine, TrainerListener):
-    """A trainer: from its start-up program on it has a thread, which talks to the servers while a step is run."""
+    """A trainer. From its start-up program on it has a thread, which communicates with the servers
+    while a step is run.
+    """
 
     def __init__(self, compiled: Compiled, role: Role):
         super().__init__(compiled, role)
         self._trainer: Trainer | None = None
         self._steps: Queue[Mapping[str, Any] | Program | None] = Queue()
         self._done: Queue[tuple[int, Mapping[str, Any] | BaseException]] = Queue()
-        """Answers to the script, numbered: one that an interrupt has kept from it is none to a later question."""
+        """Numbered answers to the script. A late answer, to a request whose wait was interrupted, is recognised by its
+        number and dropped.
+        """
         self._asked = self._answered = 0
         self._waits: Callable[[], Sequence[str]] = tuple
-        """What the thread waits for."""
+        """Returns the descriptions of what the thread waits for."""
         self._interrupted = False
-        """Whether the script was interrupted while it waited: then it does not wait long for others at the end."""
+        """Whether the script was interrupted while it waited; then leaving does not wait long for other machines."""
         self._thread: Thread | None = None
         self._started_with: Program | None = None
-        """The start-up program that was run last."""
+        """The start-up program of the last run."""
         self._leaving = False
         self._besides = False
-        """Whether a program besides the steps is under way, such as the start-up program."""
+        """Whether a program outside of the steps is running, such as the start-up program."""
         self._pace: tuple[Pace, Between] | None = None
         self._steps_run = 0
         self._between: dict[int, tuple[Program, Program]] = {}
-        """Programs by identity, each with what is run for it in steps without an exchange."""
+        """Programs by `id`, each with the program that runs instead in steps without an exchange."""
 
     def run(
         self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
     ) -> Mapping[str, Any]:
-        """Runs the start-up program, or a step, as the script has edited them.
+        """Runs the start-up program, or a step, in the form to which the script has edited the program.
 
-        A start-up program that was run already is run again if it is another one since; else what was fetched from
-        the servers is there already. Raises DiagnosticError, RuntimeError where others are not there.
+        A second run of the start-up program does nothing, because the values were already fetched from the servers,
+        unless the program has changed. Raises DiagnosticError, and RuntimeError where other machines can't be reached.
         """
         if part == TEST:
             return self._test(program, feed, fetch, scope)
@@ -336,11 +352,11 @@ class TrainerMachine(Machine, TrainerListener):
         return self._step(self._paced(program), feed, fetch)
 
     def set_pace(self, pace: Pace, between: Between) -> None:
-        """Has steps exchange at a pace; `between` gives the program of the other steps."""
+        """Sets the pace at which steps exchange; `between` derives the program of the other steps."""
         self._pace = pace, between
 
     def _paced(self, program: Program) -> Program:
-        """What the next step runs for the main program, by the pace."""
+        """The program that the next step runs for the main program, according to the pace."""
         self._steps_run += 1
         if self._pace is None or self._pace[0].exchanges(self._steps_run):
             return program
@@ -360,7 +376,9 @@ class TrainerMachine(Machine, TrainerListener):
         return self._ask(feed)
 
     def _test(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Any]:
-        """Runs a copy for tests. It sends no gradients, as it makes none; it looks up rows that are on the servers."""
+        """Runs a copy for tests. It sends no gradients, because it computes none; it looks up rows that are on the
+        servers.
+        """
         known = self._own.get(id(program))
         if known is None:
             known = self._remember(program, quiet(program, self.role.main))
@@ -369,7 +387,7 @@ class TrainerMachine(Machine, TrainerListener):
         return self._step(known[1], feed, fetch)
 
     def configure(self, flags: Mapping[str, Any]) -> None:
-        """Sets how the communicator works, also after the start-up program. Raises ValueError, NotHere."""
+        """Changes the communicator's settings, also after the start-up program has run. Raises ValueError, NotHere."""
         self.flags = flags
         settings = communicator_settings(flags, self.compiled.job)
         if self._trainer is not None and isinstance(self._trainer.communicator, AsyncCommunicator):
@@ -397,8 +415,10 @@ class TrainerMachine(Machine, TrainerListener):
         atexit.register(self._leave_at_exit)
 
     def _feed(self, step: int) -> Mapping[str, Any] | None:
-        """What the next step is fed, once the script runs one; the first call says that the start-up has ended."""
-        if self._leaving:  # asked again, while something of the trainer is under way
+        """The feed of the next step, once the script runs one, None when the trainer leaves; a call after a start-up or
+        other program also reports that this has ended.
+        """
+        if self._leaving:  # a repeated call, while the trainer is still leaving
             return None
         if self._besides:
             self._give({})
@@ -417,31 +437,33 @@ class TrainerMachine(Machine, TrainerListener):
 
     @property
     def trains(self) -> bool:
-        """Whether the trainer is there: its start-up program was run, and it has not left."""
+        """Whether the trainer takes part: its start-up program was run, and it has not left."""
         return self._trainer is not None
 
     def run_besides(self, program: Program) -> None:
-        """Runs a program between two steps, such as one that saves. Raises DiagnosticError."""
+        """Runs a program outside of the steps, for example one that saves. Raises DiagnosticError."""
         self._ask(program)
 
     def run_for(self, program: Program, name: str) -> Any:
-        """Runs a program between two steps; gives a variable that it keeps, and drops it. Raises DiagnosticError."""
+        """Runs a program outside of the steps; removes a variable that it has written from the scope, and returns its
+        value. Raises DiagnosticError.
+        """
         self.run_besides(program)
         assert self._trainer is not None
         return self._trainer.scope.values_here.pop(name)
 
     def step_done(self, trainer: Trainer, step: int) -> None:
-        """The trainer has done a step, whose results go to the script."""
+        """Called when the trainer has done a step; passes the results to the script."""
         self._give(trainer.results.pop().values)
 
     def _give(self, made: Mapping[str, Any] | BaseException) -> None:
-        """Answers the script, in the thread of the trainer."""
+        """Passes a result or an exception to the script, from the thread of the trainer."""
         self._answered += 1
         self._done.put((self._answered, made))
 
     def _ask(self, what: Mapping[str, Any] | Program | None, patience: float | None = None) -> dict[str, Any]:
-        """Has the thread of the trainer do something; gives what it has made. Raises what it has raised, and Empty
-        where it takes longer than `patience` seconds.
+        """Makes the thread of the trainer do something, and returns its result. Raises the exception of the thread, and
+        Empty if it takes longer than `patience` seconds.
         """
         self._steps.put(what)
         return self._answer(patience)
@@ -462,9 +484,9 @@ class TrainerMachine(Machine, TrainerListener):
             raise
 
     def leave(self) -> None:
-        """Tells the servers that the trainer has left; returns when nothing is under way any more.
+        """Tells the servers that the trainer has left; returns when the thread has ended.
 
-        Of a script that was interrupted while it waited, nothing is waited for longer than `AFTER_INTERRUPT` seconds.
+        If the script was interrupted while it waited, no wait takes longer than `AFTER_INTERRUPT` seconds.
         """
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
@@ -475,14 +497,14 @@ class TrainerMachine(Machine, TrainerListener):
         self._trainer = None
 
     def _leave_at_exit(self) -> None:
-        """Leaves when the script has ended; an interrupt ends the waiting, and says what was waited for."""
+        """Leaves when the script has ended; an interrupt ends the wait, and the wait is reported."""
         before = self._interrupted
         try:
             self.leave()
         except KeyboardInterrupt as stop:
-            if not before:  # the runner has told it
+            if not before:  # the runner has reported the interrupt
                 print(interrupted(stop), file=sys.stderr)
             end_as_interrupted()
-        except RuntimeError as problem:  # others are not there
+        except RuntimeError as problem:  # other machines can't be reached
             if not self._interrupted:
                 print(f"{self.role.name} could not leave in order: {problem}", file=sys.stderr)

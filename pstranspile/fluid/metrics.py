@@ -1,4 +1,4 @@
-"""Fluid's `metrics` and `average`: figures over the batches of an epoch, from what steps fetch."""
+"""Fluid's `metrics` and `average`: metrics over the batches of an epoch, computed from fetched values."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ L: Any = layers
 
 
 class MetricBase:
-    """The base of metrics: `update` takes a batch, `eval` gives the figure, `reset` begins anew."""
+    """The base class of metrics: `update` adds a batch, `eval` returns the result, `reset` starts again."""
 
     def __init__(self, name: str | None = None):
         self._name = name or type(self).__name__
 
     def reset(self) -> None:
-        """Begins anew: numbers are zero and lists empty."""
+        """Starts again: sets numbers to zero and lists to empty ones."""
         for key, value in list(vars(self).items()):
             if not key.startswith("_"):
                 setattr(self, key, type(value)())
 
     def get_config(self) -> dict[str, Any]:
-        """What the metric has counted, by name."""
+        """The counts of the metric, by name."""
         return {key: value for key, value in vars(self).items() if not key.startswith("_")}
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Takes a batch."""
+        """Adds a batch."""
         raise NotImplementedError(f"{type(self).__name__} says nothing of update")
 
     def eval(self) -> Any:
-        """The figure over all batches."""
+        """The result over all batches."""
         raise NotImplementedError(f"{type(self).__name__} says nothing of eval")
 
 
@@ -54,67 +54,67 @@ class CompositeMetric(MetricBase):
         self._metrics.append(metric)
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Takes a batch."""
+        """Adds a batch to every metric."""
         for metric in self._metrics:
             metric.update(preds, labels)
 
     def eval(self) -> list[Any]:
-        """The figures of all."""
+        """The results of all metrics."""
         return [metric.eval() for metric in self._metrics]
 
 
 class Precision(MetricBase):
-    """The share of rows predicted 1 that are 1."""
+    """The precision: of the rows predicted as 1, the share that is 1."""
 
     def __init__(self, name: str | None = None):
         super().__init__(name)
         self.tp = self.fp = 0
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Takes probabilities and labels of 0 and 1."""
+        """Adds a batch of probabilities and labels, which are 0 or 1."""
         chosen, right = np.rint(np.asarray(preds)).ravel() == 1, np.asarray(labels).ravel() == 1
         self.tp += int(np.sum(chosen & right))
         self.fp += int(np.sum(chosen & ~right))
 
     def eval(self) -> float:
-        """The share."""
+        """The precision, 0 if no row was predicted as 1."""
         return self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
 
 
 class Recall(MetricBase):
-    """The share of rows that are 1 that are predicted 1."""
+    """The recall: of the rows that are 1, the share predicted as 1."""
 
     def __init__(self, name: str | None = None):
         super().__init__(name)
         self.tp = self.fn = 0
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Takes probabilities and labels of 0 and 1."""
+        """Adds a batch of probabilities and labels, which are 0 or 1."""
         chosen, right = np.rint(np.asarray(preds)).ravel() == 1, np.asarray(labels).ravel() == 1
         self.tp += int(np.sum(chosen & right))
         self.fn += int(np.sum(~chosen & right))
 
     def eval(self) -> float:
-        """The share."""
+        """The recall, 0 if no row is 1."""
         return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
 
 
 class Accuracy(MetricBase):
-    """The mean of accuracies, each with a weight."""
+    """The weighted mean of accuracies."""
 
     def __init__(self, name: str | None = None):
         super().__init__(name)
         self.value = self.weight = 0.0
 
     def update(self, value: Any, weight: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Takes the accuracy of a batch, and how much it counts. Raises ValueError for a negative weight."""
+        """Adds the accuracy of a batch, with a weight. Raises ValueError for a negative weight."""
         if weight < 0:
             raise ValueError("a weight is not negative")
         self.value += float(np.asarray(value).ravel()[0]) * weight
         self.weight += weight
 
     def eval(self) -> float:
-        """The mean. Raises ValueError before any batch."""
+        """The weighted mean. Raises ValueError before any batch."""
         if not self.weight:
             raise ValueError("there was no batch yet: call update first")
         return self.value / self.weight
@@ -128,7 +128,7 @@ class ChunkEvaluator(MetricBase):
         self.num_infer_chunks = self.num_label_chunks = self.num_correct_chunks = 0
 
     def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Takes the counts of a batch."""
+        """Adds the counts of a batch."""
         for key, value in (
             ("num_infer_chunks", num_infer_chunks),
             ("num_label_chunks", num_label_chunks),
@@ -137,7 +137,7 @@ class ChunkEvaluator(MetricBase):
             setattr(self, key, getattr(self, key) + int(np.asarray(value).ravel()[0]))
 
     def eval(self) -> tuple[float, float, float]:
-        """Precision, recall, F1."""
+        """Precision, recall and F1."""
         right = self.num_correct_chunks
         precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
         recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
@@ -145,21 +145,21 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean distance of sequences, and the share of sequences with errors."""
+    """The mean edit distance of sequences, and the share of sequences with errors."""
 
     def __init__(self, name: str | None = None):
         super().__init__(name)
         self.total_distance, self.seq_num, self.instance_error = 0.0, 0, 0
 
     def update(self, distances: Any, seq_num: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Takes the distances of a batch, and how many sequences it has."""
+        """Adds the distances of a batch, and its number of sequences."""
         count = int(np.asarray(seq_num).ravel()[0])
         self.instance_error += count - int(np.sum(np.asarray(distances) == 0))
         self.total_distance += float(np.sum(distances))
         self.seq_num += count
 
     def eval(self) -> tuple[float, float]:
-        """Mean distance, share of sequences with errors. Raises ValueError before any batch."""
+        """The mean distance, and the share of sequences with errors. Raises ValueError before any batch."""
         if not self.seq_num:
             raise ValueError("there was no batch yet: call update first")
         return self.total_distance / self.seq_num, self.instance_error / self.seq_num
@@ -174,18 +174,18 @@ class Auc(MetricBase):
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Starts again, with empty counts."""
         self._stat_pos, self._stat_neg = [0.0] * (self._num_thresholds + 1), [0.0] * (self._num_thresholds + 1)
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Takes probabilities [n, 2], the second column that of 1, and labels."""
+        """Adds a batch of probabilities [n, 2], in whose second column are those of class 1, and labels."""
         places = (np.asarray(preds)[:, -1] * self._num_thresholds).astype(int)
         right = np.asarray(labels).ravel().astype(bool)
         for counts, found in ((self._stat_pos, places[right]), (self._stat_neg, places[~right])):
             counts[:] = (np.asarray(counts) + np.bincount(found, minlength=len(counts))).tolist()
 
     def eval(self) -> float:
-        """The area, 0 while there are rows of one kind only."""
+        """The area, 0 if all rows are of one class."""
         positive, negative = (np.cumsum(counts[::-1]) for counts in (self._stat_pos, self._stat_neg))
         if not (positive[-1] and negative[-1]):
             return 0.0
@@ -194,7 +194,7 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """The mean average precision of what is found in images, of a batch and of all batches since `reset`.
+    """The mean average precision of the boxes found in images, of a batch and of all batches since `reset`.
 
     Both are variables of the program (`get_map_var`), to be fetched.
     """
@@ -234,11 +234,11 @@ class DetectionMAP:
         return self.helper.create_variable(name=name, persistable=True, dtype=dtype, shape=shape)
 
     def get_map_var(self) -> tuple[Any, Any]:
-        """The precision of the batch, and that of all batches."""
+        """The variables with the mean average precision of the batch, and of all batches."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Any, reset_program: Any = None) -> None:
-        """Begins anew. `reset_program` (default: a new one) gets the op."""
+        """Starts again. The op is added to `reset_program` (default: a new one)."""
         program = Program() if reset_program is None else reset_program
         state = self.has_state
         with program_guard(main_program=program):
@@ -252,24 +252,24 @@ def _fill(state: Any, value: int) -> None:
 
 
 class WeightedAverage:
-    """The mean of numbers or arrays, each with a weight."""
+    """The weighted mean of numbers or arrays."""
 
     def __init__(self) -> None:
         self.numerator: Any = None
         self.denominator: Any = None
 
     def reset(self) -> None:
-        """Forgets what was added."""
+        """Drops everything that was added."""
         self.numerator = self.denominator = None
 
     def add(self, value: Any, weight: Any) -> None:
-        """Adds a value that counts `weight` times."""
+        """Adds a value with a weight."""
         part = np.asarray(value, "float64") * weight
         self.numerator = part if self.numerator is None else self.numerator + part
         self.denominator = weight if self.denominator is None else self.denominator + weight
 
     def eval(self) -> Any:
-        """The mean. Raises ValueError before anything was added."""
+        """The weighted mean. Raises ValueError before anything was added."""
         if not self.denominator:
             raise ValueError("nothing was added to the average yet")
         return self.numerator / self.denominator

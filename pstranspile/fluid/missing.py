@@ -1,4 +1,4 @@
-"""Names of Fluid that are not here: they can be imported, and fail where they are used."""
+"""Names of Fluid that this package lacks: they can be imported, and raise an error where they are used."""
 
 from __future__ import annotations
 
@@ -69,17 +69,19 @@ _HOLDS = {
     "transpiler.distribute_transpiler": "transpiler.geo_sgd_transpiler transpiler.ps_dispatcher",
     "wrapped_decorator": "annotations",
 }
-"""Modules of this package that hold what several of Fluid's do, each with those that have no file of their own."""
+"""Modules of this package that have the contents of several of Fluid's modules, each with those that have no file of
+their own.
+"""
 _HOLDER = {part: holder for holder, parts in _HOLDS.items() for part in parts.split()}
-"""The module that holds one of Fluid's without a file of its own, by the name of that one."""
+"""For each module of Fluid without a file of its own, the module of this package that has its contents."""
 
 
 class NotHere(NotImplementedError):
-    """Something of Fluid's interface that this package does not have."""
+    """The error that this package does not have something of Fluid's interface."""
 
 
 def refused(name: str, instead: str) -> NotHere:
-    """The error for something of Fluid's that is refused by name; `instead` says what to do."""
+    """The error for a name of Fluid that is refused; `instead` says what to do."""
     return NotHere(f"{name} is not part of pstranspile.fluid: {instead}")
 
 
@@ -91,17 +93,17 @@ _WHY = {
     **dict.fromkeys(("fluid.load_dygraph", "fluid.save_dygraph"), _DYNAMIC),
     **dict.fromkeys(("v2", "trainer_config_helpers", "trainer"), _OLDER),
 }
-"""The reason why a name, and all below it, is not here, by name."""
+"""For names that are missing, with all names below them, the reason."""
 
 
 def why_not(name: str) -> str:
-    """Why a name of Paddle is not here, in words; "" where nothing is to be said beside that."""
+    """The reason why this package lacks a name of Paddle, as a sentence; "" if there is nothing more to say."""
     short = name.removeprefix("paddle.")
     return next((why for above, why in _WHY.items() if short == above or short.startswith(f"{above}.")), "")
 
 
 class Missing:
-    """Stands for a name of Fluid; every use raises NotHere."""
+    """A placeholder for a name of Fluid; every use raises NotHere."""
 
     def __init__(self, name: str, known: Iterable[str]):
         self.__dict__["_name"] = name
@@ -117,7 +119,7 @@ class Missing:
         raise NotHere(f"Fluid's {name} is not part of pstranspile.fluid{hint}")
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Raises NotHere."""
+        """Raises NotHere, whatever the arguments."""
         self._fail()
 
     def __getattr__(self, name: str) -> Any:
@@ -129,7 +131,9 @@ class Missing:
         self._fail()
 
     def __mro_entries__(self, _bases: object) -> tuple[type, ...]:
-        """A class may derive from the name, as modules with classes for several uses do; making an object fails."""
+        """Lets a class derive from the placeholder, because modules may define classes for several uses; making an
+        object raises NotHere.
+        """
 
         def made(*_: Any, **__: Any) -> NoReturn:
             self._fail()
@@ -142,7 +146,9 @@ class Missing:
 
 @cache
 def _homes() -> dict[str, dict[str, str]]:
-    """The names of Fluid 1.8.5 by module, each with what it is taken from: a module, `.MODULE` itself, or nothing."""
+    """The names of Fluid 1.8.5 by module, each with its source: another module, `.MODULE` for a module
+    itself, or "".
+    """
     text = files(HERE).joinpath("names.txt").read_text(encoding="utf-8")
     lines = (line.partition(":") for line in text.splitlines() if line and not line.startswith("#"))
     pairs = {module.strip(): [word.partition("=") for word in words.split()] for module, _, words in lines}
@@ -151,14 +157,13 @@ def _homes() -> dict[str, dict[str, str]]:
 
 @cache
 def fluid_names() -> dict[str, tuple[str, ...]]:
-    """The names of Fluid 1.8.5 by module, modules without `paddle.fluid` in front (`layers`, `io`, ...)."""
+    """The names of Fluid 1.8.5 by module, whose names are without `paddle.fluid` (`layers`, `io`, ...)."""
     return {module: tuple(names) for module, names in _homes().items()}
 
 
 def module_here(dotted: str) -> str | None:
-    """The module of this package behind one under `pstranspile.fluid`; None for none.
-
-    It is the module itself, or that which holds its names.
+    """The module of this package to import for a module under `pstranspile.fluid`: the module itself, or the one that
+    has its contents; None if there is neither.
     """
     holder = _HOLDER.get(dotted.removeprefix(f"{HERE}."))
     if holder is not None:
@@ -170,32 +175,34 @@ def module_here(dotted: str) -> str | None:
 
 
 def has_parts(dotted: str) -> bool:
-    """Whether a module under `pstranspile.fluid` is a package in Fluid, of modules that have no file of their own."""
+    """Whether a module under `pstranspile.fluid` is a package in Fluid, with modules that have no file of their own
+    here.
+    """
     return any(part.startswith(f"{dotted.removeprefix(HERE + '.')}.") for part in _HOLDER)
 
 
 def is_part(dotted: str) -> bool:
-    """Whether a module under `pstranspile.fluid` has no file of its own, and no parts either."""
+    """Whether a module under `pstranspile.fluid` has no file of its own, and no modules below it."""
     return dotted.removeprefix(f"{HERE}.") in _HOLDER and not has_parts(dotted)
 
 
 class _PartFinder(MetaPathFinder, Loader):
-    """Finds modules of Fluid that have no file of their own, as `pstranspile.fluid.average`."""
+    """Finds and loads modules of Fluid that have no file of their own, such as `pstranspile.fluid.average`."""
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The specification of a part of a module; None for all others."""
+        """The specification of a module without a file of its own; None for all other modules."""
         if not fullname.startswith(f"{HERE}.") or fullname.removeprefix(f"{HERE}.") not in _HOLDER:
             return None
         return ModuleSpec(fullname, self, is_package=has_parts(fullname))
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that holds the part."""
+        """The module that has the contents."""
         holder = import_module(f"{HERE}.{_HOLDER[spec.name.removeprefix(f'{HERE}.')]}")
         spec.loader_state = holder.__spec__
         return holder
 
     def exec_module(self, module: ModuleType) -> None:
-        """Gives the module its own specification back; its code has been run already."""
+        """Restores the module's own specification. The module's code has already been run."""
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
 
@@ -204,7 +211,9 @@ sys.meta_path.append(_PartFinder())
 
 
 def _taken(name: str, home: str) -> Any:
-    """What Fluid takes from another module, from the same module here; None if that has no such name."""
+    """A name that Fluid imports from another module, from the corresponding module of this package; None if that lacks
+    it.
+    """
     dotted = module_here(HERE if home.strip(".") == "fluid" else f"{HERE}.{home.strip('.')}")
     if dotted is None:
         return None
@@ -213,10 +222,11 @@ def _taken(name: str, home: str) -> Any:
 
 
 def hold_parts(module: str, known: dict[str, Any]) -> list[str]:
-    """Lets the modules of Fluid that a module of ours holds be imported; those below it become names of its own.
+    """Makes the modules of Fluid importable whose contents a module of this package has; those below it become names in
+    it.
 
-    `module` is the name of ours, `known` its globals. Gives the names of all, that of ours first, without
-    `pstranspile.fluid` in front.
+    `module` is the name of this package's module, `known` its globals. Returns the names of all these modules, without
+    `pstranspile.fluid`, that of the module itself first.
     """
     own = module.removeprefix(HERE).lstrip(".")
     all_held = [own, *_HOLDS.get(own, "").split()]
@@ -229,11 +239,12 @@ def hold_parts(module: str, known: dict[str, Any]) -> list[str]:
 
 
 def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
-    """A module's `__getattr__`, for the names of Fluid's module that ours does not have.
+    """A module's `__getattr__`, for the names of Fluid's module that this package's module lacks.
 
-    What Fluid's module takes from another one is taken from there, and layers that lie in another module here from
-    `layers`; other names of it give a Missing; all others an AttributeError. `module` is the name of ours, `known` its
-    globals. Modules of Fluid that it holds can be imported from then on, and those below it are names of its own.
+    A name that Fluid's module imports from another one is looked up there, and a layer that is in another module here
+    is looked up in `layers`; for other names of Fluid's module it returns a Missing; all others raise AttributeError.
+    `module` is the name of this package's module, `known` its globals. The modules of Fluid whose contents it has are
+    importable from then on, and those below it are names in it.
     """
     all_held = hold_parts(module, known)
     own = all_held[0]

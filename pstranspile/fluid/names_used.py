@@ -1,8 +1,10 @@
-"""`python -m pstranspile.fluid --compat SCRIPT`: which names of Fluid and Paddle a script uses, and which are here.
+"""`python -m pstranspile.fluid --compat SCRIPT`: reports which names of Fluid and Paddle a script uses, and which of
+them exist here.
 
-The script is read, not run: imports and aliases are followed, also into modules of the script's own folder. Names that
-are here and do something else than there are listed first, each with what differs. `docs/guides/fluid_scripts.md` says
-more about them. What a name refuses always is seen in its source; `REFUSED` has those that a module hides.
+The script is read, not run: imports and aliases are followed, also into modules in the script's own folder. Names that
+exist but behave differently are listed first, each with the difference. `docs/guides/fluid_scripts.md` says more about
+them. A function that always raises NotHere is recognised by its source; `REFUSED` has the names whose modules hide
+this.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ DIFFERENT: Mapping[str, str] = {
     "paddle.no_grad": _GUARD,
     "paddle.static.nn.sparse_embedding": "a row exists once it is trained",
 }
-"""Differences from Fluid and Paddle: for each name, what it does in another way here."""
+"""Differences from Fluid and Paddle: for each name, what it does differently here."""
 
 REFUSED: Mapping[str, str] = {
     "paddle.Model": "training without a static graph is not run",
@@ -78,7 +80,7 @@ REFUSED: Mapping[str, str] = {
     "paddle.callbacks": "they belong to paddle.Model",
     "paddle.disable_static": "dynamic graphs are not run",
 }
-"""Names that are there to be imported alone, and why they do nothing."""
+"""Names that can only be imported, and the reasons why they can't be used."""
 
 
 SUPPORTED, DIFFERS, MISSING = "supported", "different", "missing"
@@ -86,7 +88,7 @@ _TOPS = ("paddle", "pstranspile.fluid")
 
 
 class Use(NamedTuple):
-    """A place where a script uses a name; lines and columns count from 1."""
+    """A position in a script at which a name is used; lines and columns count from 1."""
 
     file: str
     line: int
@@ -94,7 +96,7 @@ class Use(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A name of Fluid or Paddle, whether it is here, what is to be known of it, and where it is used."""
+    """A name of Fluid or Paddle, whether it exists here, a note about it, and the positions at which it is used."""
 
     name: str
     status: str
@@ -103,8 +105,8 @@ class Found(NamedTuple):
 
 
 class _Of(NamedTuple):
-    """What a name of a script stands for: a dotted name of Paddle, or (`instance`) an object that its call has made; a
-    module of the script's own (`own`).
+    """The meaning of a name in a script: a dotted name of Paddle, an object made by calling one (`instance`), or a
+    module of the script itself (`own`).
     """
 
     dotted: str = ""
@@ -116,7 +118,7 @@ _NOTHING = _Of()
 
 
 class _Scope:
-    """The names of a module, a function or a class, and what they stand for."""
+    """The names in a module, a function or a class, with their meanings."""
 
     def __init__(self, outer: _Scope | None, is_class: bool = False):
         self.outer = outer
@@ -125,37 +127,39 @@ class _Scope:
         self.stars: list[_Of] = []
 
     def bind(self, name: str, meant: _Of) -> None:
-        """Gives a name a meaning; one of Paddle's is kept where others are given as well (`except ImportError`)."""
+        """Sets the meaning of a name. A meaning in Paddle is not replaced by an unknown one, which a script may set as
+        a fallback (`except ImportError`).
+        """
         if meant != _NOTHING or name not in self.names:
             self.names[name] = meant
 
 
 class _Module:
-    """A file of the script: its tree, and what its names stand for."""
+    """A file of the script: its syntax tree and its scopes."""
 
     def __init__(self, path: Path, shown: str, tree: ast.Module):
         self.path, self.shown, self.tree = path, shown, tree
         self.scope = _Scope(None)
         self.scopes: dict[ast.AST, _Scope] = {}
-        """The scopes of functions, classes and comprehensions, by node, once a visitor has come to them."""
+        """The scopes of functions, classes and comprehensions, by syntax node, once a visitor has reached them."""
 
 
 class _Reader:
-    """Reads a script and the modules of its own folder."""
+    """Reads a script and the modules in its own folder."""
 
     def __init__(self, script: Path):
         self.folder = script.parent
         self.modules: dict[Path, _Module] = {}
         self.unread: list[tuple[Use, str]] = []
-        """Modules of the script's own that are no Python, and why."""
+        """The script's own modules that are not valid Python, each with the error."""
         self.uses: dict[str, list[Use]] = {}
         self.of_objects: dict[tuple[str, str], list[Use]] = {}
-        """Uses of attributes of objects, by class and attribute."""
+        """The positions at which attributes of objects are used, by class and attribute."""
         self.given: list[tuple[str, str, ast.expr, Use]] = []
-        """What attributes of objects are set to: class, attribute, value."""
+        """The values assigned to attributes of objects: class, attribute, value and position."""
 
     def module(self, path: Path) -> _Module | None:
-        """A file, read once; None if it is no Python."""
+        """A file of the script, which is read only once; None if it is not valid Python."""
         path = path.resolve()
         if path not in self.modules:
             shown = str(path.relative_to(self.folder.resolve())) if path.is_relative_to(self.folder.resolve()) else ""
@@ -173,7 +177,7 @@ class _Reader:
         return self.modules[path]
 
     def own(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
-        """The file of a module of the script's own; None for all others."""
+        """The file of a module of the script itself; None for all other modules."""
         base = self.folder if not level else beside.parent
         for _ in range(level - 1):
             base = base.parent
@@ -184,7 +188,7 @@ class _Reader:
         return None
 
     def attribute(self, meant: _Of, name: str) -> _Of:
-        """What an attribute of something stands for."""
+        """The meaning of an attribute of something."""
         if meant.own is not None:
             module = self.module(meant.own)
             if module is not None and name in module.scope.names:
@@ -196,7 +200,7 @@ class _Reader:
         return _NOTHING
 
     def look_up(self, scope: _Scope, name: str) -> _Of:
-        """What a name stands for within a scope."""
+        """The meaning of a name within a scope."""
         at: _Scope | None = scope
         while at is not None:
             if name in at.names and (at is scope or not at.is_class):
@@ -210,7 +214,7 @@ class _Reader:
         return _NOTHING
 
     def meaning(self, scope: _Scope, node: ast.expr | None) -> _Of:
-        """What an expression stands for."""
+        """The meaning of an expression."""
         if isinstance(node, ast.Name):
             return self.look_up(scope, node.id)
         if isinstance(node, ast.Attribute):
@@ -231,7 +235,7 @@ class _Reader:
 
 
 def _of_module(dotted: str) -> _Of:
-    """A module of Paddle, under Paddle's name."""
+    """The meaning of a module's name: a module of Paddle, under Paddle's name, or nothing."""
     for top in _TOPS:
         if dotted == top or dotted.startswith(f"{top}."):
             return _Of(dotted.replace("pstranspile.fluid", "paddle.fluid", 1))
@@ -239,7 +243,7 @@ def _of_module(dotted: str) -> _Of:
 
 
 def _is_exported(module: str, name: str) -> bool:
-    """Whether `from MODULE import *` would bring a name along, here or in Fluid."""
+    """Whether `from MODULE import *` imports a name, here or in Fluid."""
     if name.startswith("_") or hasattr(builtins, name):
         return False
     short = module.removeprefix("paddle.").removeprefix("fluid.")
@@ -247,7 +251,7 @@ def _is_exported(module: str, name: str) -> bool:
 
 
 class _Visitor(ast.NodeVisitor):
-    """Goes through a module scope by scope, each with the same `_Scope` at every visit."""
+    """Visits a module scope by scope; repeated visits use the same `_Scope` for each."""
 
     def __init__(self, reader: _Reader, module: _Module):
         self.reader, self.module = reader, module
@@ -261,7 +265,7 @@ class _Visitor(ast.NodeVisitor):
         self.scope = outer
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """A function: its decorators and defaults belong to the scope around it."""
+        """Visits a function. Its decorators and defaults belong to the scope around it."""
         around = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
         for part in around:
             self.visit(part)
@@ -271,32 +275,32 @@ class _Visitor(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        """A function without a name."""
+        """Visits a function without a name."""
         self._within(node, [node.args, node.body])
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """A class."""
+        """Visits a class. Its decorators and bases belong to the scope around it."""
         for part in (*node.decorator_list, *node.bases, *node.keywords):
             self.visit(part)
         self._named(node.name)
         self._within(node, node.body, is_class=True)
 
     def _named(self, name: str) -> None:
-        """A name is given to a function or a class of the script's own."""
+        """Called with the name of a function or a class that the script defines."""
 
 
 class _Binder(_Visitor):
-    """Finds out what the names of a module stand for."""
+    """Collects the meanings of the names in a module."""
 
     def _named(self, name: str) -> None:
         self.scope.bind(name, _NOTHING)
 
     def visit_arg(self, node: ast.arg) -> None:
-        """An argument hides what has its name outside."""
+        """Binds the name of an argument, which hides the same name outside of the function."""
         self.scope.bind(node.arg, _NOTHING)
 
     def visit_Import(self, node: ast.Import) -> None:
-        """`import a.b as c`."""
+        """Binds the names of `import a.b as c`."""
         for alias in node.names:
             whole = _of_module(alias.name)
             top = alias.name.split(".")[0]
@@ -310,7 +314,7 @@ class _Binder(_Visitor):
                 self.reader.module(whole.own)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """`from a.b import c as d`."""
+        """Binds the names of `from a.b import c as d`."""
         base = _NOTHING if node.level else _of_module(node.module or "")
         if base == _NOTHING:
             base = _Of(own=self.reader.own(node.module or "", self.module.path, node.level))
@@ -342,23 +346,23 @@ class _Binder(_Visitor):
                 self._assign(one, its)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """`a = b = value`."""
+        """Binds the names of `a = b = value`."""
         self.generic_visit(node)
         for target in node.targets:
             self._assign(target, node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """`a: type = value`."""
+        """Binds the name of `a: type = value`."""
         self.generic_visit(node)
         self._assign(node.target, node.value)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        """`(a := value)`."""
+        """Binds the name of `(a := value)`."""
         self.generic_visit(node)
         self._assign(node.target, node.value)
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
-        """`with value as a`."""
+        """Binds the names of `with value as a`."""
         for item in node.items:
             if item.optional_vars is not None:
                 self._assign(item.optional_vars, None)
@@ -367,7 +371,7 @@ class _Binder(_Visitor):
     visit_AsyncWith = visit_With
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
-        """`for a in values`."""
+        """Binds the names of `for a in values`."""
         self._assign(node.target, None)
         self.generic_visit(node)
 
@@ -375,28 +379,28 @@ class _Binder(_Visitor):
 
 
 class _Uses(_Visitor):
-    """Collects where names of Paddle are used."""
+    """Collects the positions at which names of Paddle are used."""
 
     def _note(self, dotted: str, node: ast.AST) -> None:
         place = Use(self.module.shown, node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
         self.reader.uses.setdefault(dotted, []).append(place)
 
     def visit_Import(self, node: ast.Import) -> None:
-        """A module of Paddle must be there to be imported."""
+        """Records modules of Paddle in `import a.b`."""
         for alias in node.names:
             meant = _of_module(alias.name)
             if meant.dotted:
                 self._note(meant.dotted, node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """So must names that are taken from it."""
+        """Records the names in `from a.b import c`, if `a.b` is a module of Paddle."""
         base = _NOTHING if node.level else _of_module(node.module or "")
         for alias in node.names:
             if base.dotted:
                 self._note(base.dotted if alias.name == "*" else f"{base.dotted}.{alias.name}", node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """A chain of attributes, as long as it stands for a name of Paddle."""
+        """Records a chain of attributes that means a name of Paddle, or an attribute of an object made by one."""
         meant = self.reader.meaning(self.scope, node)
         if meant.dotted and not meant.instance:
             self._note(meant.dotted, node)
@@ -408,7 +412,7 @@ class _Uses(_Visitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Attributes of an object that are set, as those of a strategy."""
+        """Records values assigned to attributes of objects, such as those of a strategy."""
         for target in node.targets:
             made = self.reader.meaning(self.scope, target.value) if isinstance(target, ast.Attribute) else _NOTHING
             if made.instance and isinstance(target, ast.Attribute):
@@ -417,13 +421,13 @@ class _Uses(_Visitor):
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """A name that was imported from Paddle."""
+        """Records the use of a name that means a name of Paddle."""
         meant = self.reader.look_up(self.scope, node.id)
         if meant.dotted and not meant.instance and isinstance(node.ctx, ast.Load):
             self._note(meant.dotted, node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """`getattr(module, "name")`."""
+        """Records `getattr(module, "name")`."""
         meant = self.reader.meaning(self.scope, node)
         if meant.dotted and not meant.instance:
             self._note(meant.dotted, node)
@@ -432,7 +436,7 @@ class _Uses(_Visitor):
 
 @cache
 def _status_of(dotted: str) -> tuple[str, str]:
-    """Whether a name is here, and what is to be known of it."""
+    """Whether a name exists here, and a note about it."""
     install()
     first, *rest = dotted.split(".")
     held: Any = import_module(first)
@@ -459,7 +463,7 @@ def _status_of(dotted: str) -> tuple[str, str]:
 
 
 def _refusal_of(held: Any) -> str:
-    """Why a function, or the making of an object, is refused whatever it is given; "" if it is not."""
+    """The reason why a function, or the constructor of a class, always raises NotHere; "" if it does not."""
     called = held.__init__ if isinstance(held, type) else held
     if not inspect.isfunction(called) or not called.__module__.startswith("pstranspile."):
         return ""
@@ -508,7 +512,7 @@ def _why_missing(held: Any, part: str) -> str:
 
 
 def _of_class(held: type, part: str) -> tuple[str, str]:
-    """Whether objects of a class have an attribute."""
+    """Whether objects of a class have an attribute, and a note about it."""
     if part.startswith("__") or hasattr(held, part) or "__getattr__" in dir(held) or part in _set_in(held):
         return SUPPORTED, ""
     return MISSING, f"objects of {held.__name__} don't have it"
@@ -516,7 +520,7 @@ def _of_class(held: type, part: str) -> tuple[str, str]:
 
 @cache
 def _set_in(held: type) -> frozenset[str]:
-    """The attributes that the methods of a class give to objects, or that it declares."""
+    """The attributes that the methods of a class set on objects, or that the class declares."""
     found: set[str] = set()
     for base in held.__mro__[:-1]:
         try:
@@ -532,7 +536,9 @@ def _set_in(held: type) -> frozenset[str]:
 
 
 def _of_object(held: Any, part: str) -> tuple[str, str]:
-    """Whether an object, such as `fleet`, has an attribute. Functions have any that a script has given them."""
+    """Whether an object, such as `fleet`, has an attribute, and a note about it. Functions have any, because scripts
+    may set attributes on them.
+    """
     if inspect.isroutine(held):
         return SUPPORTED, ""
     there = inspect.getattr_static(held, part, None) is not None
@@ -552,7 +558,7 @@ _HOST_NAMES = ("enable_static", "disable_static", "in_dynamic_mode", "set_device
 
 
 def _is_graph(dotted: str) -> bool:
-    """Whether a name of 2.x makes something of a graph where it is called."""
+    """Whether calling a name of 2.x makes a part of a graph."""
     first, *rest = dotted.split(".")[1:] or [""]
     if not first or first in _HOST or first in _HOST_NAMES or first.startswith(("is_compiled", "get_", "set_")):
         return False
@@ -562,8 +568,8 @@ def _is_graph(dotted: str) -> bool:
 
 
 def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
-    """The names of Paddle that a script uses, sorted by name; the files of it that are no Python, and why; all files
-    that were read.
+    """The names of Paddle that a script uses, sorted by name; its files that are not valid Python, each with the error;
+    and all files that were read.
     """
     install()
     reader = _Reader(Path(script))
@@ -590,7 +596,7 @@ def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
 
 
 def _class_of(dotted: str) -> type | None:
-    """The class of a name that is here; None for what is no class."""
+    """The class behind a name that exists here; None if it is not a class."""
     if _status_of(dotted)[0] == MISSING:
         return None
     held: Any = import_module("paddle")
@@ -603,14 +609,14 @@ def _class_of(dotted: str) -> type | None:
 
 
 def _guarded(held: type | None) -> Any:
-    """An object of a class that looks at what its attributes are set to; None for others."""
+    """An object of a class that checks the values of its attributes; None for other classes."""
     if held is None or held.__setattr__ is object.__setattr__ or inspect.signature(held).parameters:
         return None
     return held()
 
 
 def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
-    """Why an attribute of an object can't be set to this; "" if it can be, or the value is not known here."""
+    """The reason why an attribute of an object refuses a value; "" if it accepts it, or the value is not known."""
     made = _guarded(_class_of(dotted))
     if made is None:
         return ""
@@ -627,7 +633,7 @@ def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
 
 
 def _of_made(dotted: str, part: str) -> tuple[str, str]:
-    """Whether what a call of a name makes has an attribute, as far as it can be known."""
+    """Whether the result of calling a name has an attribute, as far as can be known, and a note about it."""
     held = _class_of(dotted)
     if held is None or hasattr(_guarded(held), part):
         return SUPPORTED, ""
@@ -639,7 +645,7 @@ def _places(uses: Sequence[Use]) -> tuple[Use, ...]:
 
 
 def report(script: str, *, as_json: bool) -> tuple[str, int]:
-    """What is told of a script, and the exit status: 1 where something is missing, 0 else."""
+    """The report on a script, and the exit status: 1 if a name is missing or a file can't be read, otherwise 0."""
     found, unread, files = used(script)
     status = 1 if unread or any(one.status == MISSING for one in found) else 0
     if as_json:
@@ -671,7 +677,7 @@ def _lines(script: str, found: Sequence[Found], unread: Sequence[tuple[Use, str]
 
 
 def _listed(uses: Sequence[Use], file: str) -> str:
-    """`net.py:3, 5, train.py:7`."""
+    """Positions as text: `net.py:3, 5, train.py:7`."""
     texts: list[str] = []
     for use in uses:
         texts.append(str(use.line) if use.file == file else f"{use.file}:{use.line}")

@@ -1,4 +1,4 @@
-"""Fluid's `nets`: layers that are often used together."""
+"""Fluid's `nets`: common combinations of layers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def simple_img_conv_pool(
     act: str | None = None,
     use_cudnn: bool = True,
 ) -> Any:
-    """A convolution and a pooling."""
+    """A convolution followed by a pooling."""
     made = L.conv2d(
         input,
         num_filters,
@@ -68,7 +68,7 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Any:
-    """Convolutions, each with a batch norm and a dropout if asked for, and a pooling."""
+    """Convolutions, each with a batch norm and a dropout if asked for, followed by a pooling."""
     count = len(conv_num_filter)
 
     def of(given: Any, index: int) -> Any:
@@ -99,7 +99,7 @@ def img_conv_group(
 
 
 def glu(input: Any, dim: int = -1) -> Any:
-    """The first half along `dim`, times the sigmoid of the second."""
+    """Splits the input in two halves along `dim`, and multiplies the first by the sigmoid of the second."""
     first, second = L.split(input, num_or_sections=2, dim=dim)
     return L.elementwise_mul(first, L.sigmoid(second))
 
@@ -107,9 +107,10 @@ def glu(input: Any, dim: int = -1) -> Any:
 def scaled_dot_product_attention(
     queries: Any, keys: Any, values: Any, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Any:
-    """What the queries [batch, n, d] find of the values by keys, with as many heads.
+    """Scaled dot-product attention of queries [batch, n, d] to keys and values, with `num_heads` heads.
 
-    Raises TypeError for several element types, ValueError when dims don't fit, or can't be divided over the heads.
+    Raises TypeError where the element types differ, ValueError where the dims don't fit, or can't be divided by the
+    number of heads.
     """
     if not queries.dtype == keys.dtype == values.dtype:
         raise TypeError(f"queries, keys and values are of {queries.dtype}, {keys.dtype} and {values.dtype}, not of one")

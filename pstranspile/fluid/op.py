@@ -1,4 +1,4 @@
-"""Declarations of ops as Fluid's messages, and ops that are run alone."""
+"""Declarations of ops as Fluid's messages, and single ops that are run outside of programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VALUES = {
     proto.BOOLEANS: "bools",
     proto.LONGS: "longs",
 }
-"""The field of a value by kind of attribute; blocks can't be given to an op alone."""
+"""For each kind of attribute, the field of its value; attributes that are blocks can't be set on a single op."""
 
 
 def is_str(s: object) -> bool:
@@ -67,12 +67,12 @@ def op_proto(op_type: str) -> Any:
 
 
 def get_all_op_protos() -> list[Any]:
-    """The declarations of all op types that are no gradients, as messages."""
+    """The declarations of all op types except gradients, as messages."""
     return [op_proto(schema.type) for schema in all_schemas().values() if not schema.forward]
 
 
 class OpDescCreationMethod:
-    """Makes descriptions of ops as a declaration wants them."""
+    """Makes descriptions of ops of a declared type."""
 
     def __init__(self, op_proto: Any):
         if not isinstance(op_proto, proto.OpProto):
@@ -80,10 +80,10 @@ class OpDescCreationMethod:
         self._proto = op_proto
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The description of an op with these variables by slot and attributes by name.
+        """The description of an op with the given variables by slot and attributes by name.
 
-        Raises ValueError where a slot takes one variable and is given several, NotImplementedError for a kind of
-        attribute that an op alone can't have.
+        Raises ValueError for several variables in a slot that takes one, NotImplementedError for a kind of attribute
+        that a single op can't have.
         """
         if args:
             raise ValueError("slots and attributes are given by name")
@@ -118,7 +118,9 @@ class OpDescCreationMethod:
 
 
 class OpInfo(NamedTuple):
-    """An op type: its name, what makes ops of it, slots with whether they take several, names of attributes."""
+    """An op type: its name, the function that makes its ops, its slots with whether they take several variables, and
+    the names of its attributes.
+    """
 
     name: str
     method: Callable[..., RunOperator]
@@ -128,7 +130,7 @@ class OpInfo(NamedTuple):
 
 
 def create_op_creation_method(op_proto: Any) -> OpInfo:
-    """What makes ops as a declaration says."""
+    """An OpInfo for a declaration."""
     describe = OpDescCreationMethod(op_proto)
 
     def make(*args: Any, **kwargs: Any) -> RunOperator:
@@ -144,13 +146,15 @@ def create_op_creation_method(op_proto: Any) -> OpInfo:
 
 
 class OperatorFactory:
-    """Makes ops that are run alone: `Operator("scale", X="x", Out="y", scale=2.0).run(scope, place)`."""
+    """Makes single ops: `Operator("scale", X="x", Out="y", scale=2.0).run(scope, place)`."""
 
     def __init__(self) -> None:
         self._known: dict[str, OpInfo] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> RunOperator:
-        """An op of the type that is given first, or as `type`. Raises ValueError without a type, and for others."""
+        """An op of a type, which is the first argument, or `type`. Raises ValueError without a type, and for an unknown
+        one.
+        """
         named = (kwargs.pop("type"),) if "type" in kwargs else ()
         given = (*named, *args)
         if len(given) != 1:
@@ -162,7 +166,7 @@ class OperatorFactory:
         return [proto.type for proto in get_all_op_protos()]
 
     def get_op_info(self, t: str) -> OpInfo:
-        """An op type. Raises ValueError for one that is not there."""
+        """The facts about an op type. Raises ValueError for an unknown type."""
         if t not in self._known:
             proto = op_proto(t)
             if proto is None:
@@ -171,7 +175,7 @@ class OperatorFactory:
         return self._known[t]
 
     def get_op_input_names(self, type: str) -> list[str]:
-        """The input slots of an op type."""
+        """The names of the input slots of an op type."""
         return [name for name, _ in self.get_op_info(type).inputs]
 
     def get_op_inputs(self, type: str) -> Sequence[tuple[str, bool]]:
@@ -179,7 +183,7 @@ class OperatorFactory:
         return self.get_op_info(type).inputs
 
     def get_op_output_names(self, type: str) -> list[str]:
-        """The output slots of an op type."""
+        """The names of the output slots of an op type."""
         return [name for name, _ in self.get_op_info(type).outputs]
 
     def get_op_outputs(self, type: str) -> Sequence[tuple[str, bool]]:
@@ -187,7 +191,7 @@ class OperatorFactory:
         return self.get_op_info(type).outputs
 
     def get_op_attr_names(self, type: str) -> Sequence[str]:
-        """The attributes of an op type."""
+        """The names of the attributes of an op type."""
         return self.get_op_info(type).attrs
 
 
@@ -195,13 +199,13 @@ Operator = OperatorFactory()
 
 
 class OpProtoHolder:
-    """The declarations of all op types; there is one holder."""
+    """The declarations of all op types; a process has a single holder."""
 
     _one: OpProtoHolder | None = None
 
     @classmethod
     def instance(cls) -> OpProtoHolder:
-        """The holder."""
+        """The only holder of this process."""
         if cls._one is None:
             cls._one = cls()
         return cls._one
@@ -214,12 +218,12 @@ class OpProtoHolder:
         return found
 
     def has_op_proto(self, type: str) -> bool:
-        """Whether there is an op type."""
+        """Whether an op type exists."""
         return op_proto(type) is not None
 
     @staticmethod
     def generated_op_attr_names() -> set[str]:
-        """The attributes that every op has."""
+        """The names of the attributes that every op has."""
         return set(_OF_ALL)
 
 

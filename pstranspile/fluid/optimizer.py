@@ -1,4 +1,4 @@
-"""Fluid's `optimizer`: what appends backward and update ops, and averages of parameters."""
+"""Fluid's `optimizer`: appends gradients and updates to programs, and averages parameters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from pstranspile.ir.types import DType
 
 
 class _Average:
-    """What takes the parameters' places for a while: programs that put averages there, and that take them back."""
+    """Replaces parameters by their averages for a while: one program puts the averages in their place, another restores
+    them.
+    """
 
     def __init__(self, core: autodiff.ModelAverage | autodiff.ExponentialMovingAverage):
         self._core = core
@@ -34,7 +36,9 @@ class _Average:
 
     @contextmanager
     def apply(self, executor: Any, need_restore: bool = True) -> Generator[None]:
-        """In the block parameters are their averages; afterwards, with `need_restore`, what they were."""
+        """A context manager in which the parameters are their averages; at its end they are restored, with
+        `need_restore`.
+        """
         executor.run(self.apply_program)
         try:
             yield
@@ -43,12 +47,12 @@ class _Average:
                 self.restore(executor)
 
     def restore(self, executor: Any) -> None:
-        """Makes the parameters again what they were before `apply`."""
+        """Restores the values that the parameters had before `apply`."""
         executor.run(self.restore_program)
 
 
 class ModelAverage(_Average):
-    """Averages of parameters over windows of updates; made after `minimize`."""
+    """Averages of parameters over windows of updates; create it after `minimize`."""
 
     def __init__(
         self,
@@ -65,9 +69,9 @@ class ModelAverage(_Average):
 
 
 class ExponentialMovingAverage(_Average):
-    """Averages in which older values count less and less; made after `minimize`, `update` appends its ops.
+    """Exponential moving averages of parameters; create it after `minimize`, then call `update` to append its ops.
 
-    `thres_steps`, a variable that counts the steps, has the decay rise to `decay`.
+    With `thres_steps`, a variable that counts the steps, the decay rate rises to `decay`.
     """
 
     def __init__(self, decay: float = 0.999, thres_steps: Any = None, name: str | None = None):
@@ -77,7 +81,7 @@ class ExponentialMovingAverage(_Average):
         super().__init__(self._moving)
 
     def update(self) -> None:
-        """Appends the ops that bring the averages up to date."""
+        """Appends the ops that update the averages."""
         self._moving.update()
 
 
@@ -85,7 +89,7 @@ Pairs = list[tuple[Any, Any]]
 
 
 class Optimizer:
-    """The base of optimizers: `minimize` appends gradients and updates to the program of a loss."""
+    """The base class of optimizers: `minimize` appends gradients and updates to the program of a loss."""
 
     kind: Callable[..., autodiff.Optimizer]
     type: str | None = None
@@ -113,7 +117,7 @@ class Optimizer:
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
 
     def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
-        """The optimizer as `pstranspile.frontends.autodiff` has it."""
+        """The optimizer in the form of `pstranspile.frontends.autodiff`."""
         return type(self).kind(
             learning_rate=rate,
             regularizer=None if self.regularization is None else self.regularization.core(),
@@ -132,24 +136,24 @@ class Optimizer:
         return program.live().value(known[1]) if known is not None else self.get_lr()
 
     def decay_on_servers(self, steps: int) -> None:
-        """Has servers follow a schedule of the script, of which an epoch is so many updates."""
+        """Makes servers follow the script's schedule; an epoch of it is `steps` updates."""
         if isinstance(self._learning_rate, LRScheduler):
             self._served = self._learning_rate.on_servers(steps)
 
     def get_lr(self) -> Any:
-        """The learning rate that holds now: a number, or the variable that was given."""
+        """The present learning rate: a number, or the variable that the script passed."""
         given = self._learning_rate
         return given if isinstance(given, Variable) else float(given() if isinstance(given, LRScheduler) else given)
 
     def _take_rate(self, program: Any, name: str) -> None:
-        """Notes the variable of a program's learning rate, which runs set where it goes by a schedule."""
+        """Records the variable of a program's learning rate, which every run sets if the rate follows a schedule."""
         self._rates[id(program)] = program, name
         if isinstance(self._learning_rate, LRScheduler):
             self._learning_rate._var_name = name  # pyright: ignore[reportPrivateUsage]
             program.schedules[name] = self._learning_rate
 
     def _create_global_learning_rate(self) -> None:
-        """Makes the variable of the learning rate in the program in use, if there is none yet."""
+        """Makes the variable of the learning rate in the program in use, if there is none."""
         program = default_main_program()
         if self._global_learning_rate() is None:
             live = program.live()
@@ -158,7 +162,7 @@ class Optimizer:
             self._take_rate(program, name)
 
     def hold_learning_rate(self, make: Callable[[float], Variable]) -> None:
-        """Has the variable of a learning rate that is a number made now, and not with the first update."""
+        """Makes the variable of a constant learning rate now, instead of with the first update."""
         if isinstance(self._learning_rate, float):
             program = default_main_program()
             self._rates[id(program)] = program, make(self._learning_rate).name
@@ -179,9 +183,9 @@ class Optimizer:
         no_grad_set: Any = None,
         callbacks: Any = None,
     ) -> Pairs:
-        """Appends the gradients of `loss`; gives parameters and gradients in pairs.
+        """Appends the gradients of `loss`; returns pairs of a parameter and its gradient.
 
-        `callbacks` are those of `append_backward`; None is the one that clips where variables have an `error_clip`.
+        `callbacks` are those of `append_backward`; None means the one that clips where variables have an `error_clip`.
         """
         self._of_loss = loss.var.dtype
         calls = [error_clip_callback] if callbacks is None else callbacks
@@ -189,9 +193,10 @@ class Optimizer:
             return append_backward(loss, parameter_list or self._parameters, no_grad_set, calls)
 
     def apply_gradients(self, params_grads: Pairs) -> list[Any]:
-        """Appends clipping, weight decay and updates for these pairs; gives the ops that update, and what these need.
+        """Appends clipping, weight decay and updates for these pairs; returns the ops that update, and those that they
+        need.
 
-        That is learning rates of single parameters, and what optimizers count.
+        The latter compute learning rates of single parameters, and the optimizer's counters.
         """
         program = params_grads[0][0].block.program if params_grads else default_main_program()
         live = program.live()
@@ -213,7 +218,7 @@ class Optimizer:
         return f"{self._name}_{name}" if self._name else name
 
     def _get_accumulator(self, name: str, param: Any) -> Variable:
-        """The state variable of a parameter that `name` names (`velocity`). Raises KeyError without one."""
+        """The variable of a parameter's state, such as `velocity`. Raises KeyError if there is none."""
         return self._accumulators[self._state_name(name)][param.name]
 
     def get_opti_var_name_list(self) -> list[str]:
@@ -221,14 +226,16 @@ class Optimizer:
         return [var.name for held in self._accumulators.values() for var in held.values()]
 
     def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
-        """Appends what `apply_gradients` does, with initial values in `startup_program`."""
+        """Appends the ops of `apply_gradients`, with initialisers in `startup_program`."""
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)
 
     def minimize(
         self, loss: Variable, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> tuple[list[Any], Pairs]:
-        """Appends what trains the parameters on `loss`; gives the updates, and parameters with their gradients."""
+        """Appends the ops that train the parameters on `loss`; returns the ops that update, and pairs of a parameter
+        and its gradient.
+        """
         if not isinstance(loss, Variable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"minimize takes the variable of a loss, not a {type(loss).__name__}")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
@@ -236,7 +243,7 @@ class Optimizer:
 
 
 def _optimizer(name: str, kind: Callable[..., autodiff.Optimizer], fluid: str, **renamed: str) -> Any:
-    """An optimizer class with Fluid's signature: `fluid` are its own arguments, with defaults."""
+    """An optimizer class with Fluid's signature; `fluid` are the class's own parameters, with defaults."""
     from pstranspile.fluid.layers.adapt import bound, signature_of
 
     tail = "parameter_list=None, regularization=None, grad_clip=None, name=None"
@@ -293,10 +300,10 @@ _Lamb = _optimizer(
 
 
 class LambOptimizer(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
-    """Fluid's Lamb; `exclude_from_weight_decay_fn` says of a parameter whether it has no weight decay."""
+    """Fluid's Lamb; `exclude_from_weight_decay_fn` returns True for parameters without weight decay."""
 
     def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
-        """The optimizer as `pstranspile.frontends.autodiff` has it."""
+        """The optimizer in the form of `pstranspile.frontends.autodiff`."""
         from dataclasses import replace
 
         made = Optimizer.core(self, program, rate)
@@ -314,13 +321,15 @@ Lamb = LambOptimizer
 
 
 class LookaheadOptimizer:
-    """An optimizer with slow copies of the parameters, which every `k` steps move by `alpha` towards the fast ones."""
+    """An optimizer with slow copies of the parameters, which every `k` steps move towards the fast ones by the share
+    `alpha`.
+    """
 
     def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5):
         self.inner_optimizer, self.alpha, self.k = inner_optimizer, alpha, k
 
     def minimize(self, loss: Variable, startup_program: Any = None) -> Any:
-        """Appends the inner optimizer's ops and those of the copies."""
+        """Appends the ops of the inner optimizer, and those of the copies."""
         made = self.inner_optimizer.minimize(loss, startup_program)
         program = loss.block.program
         autodiff.lookahead(program.live(startup_program), self.alpha, self.k)
@@ -328,14 +337,14 @@ class LookaheadOptimizer:
 
 
 class RecomputeOptimizer(Optimizer):
-    """An optimizer for gradients of which values between checkpoints are computed again, instead of being kept."""
+    """An optimizer that computes the values between checkpoints again for the gradients, instead of keeping them."""
 
     def __init__(self, optimizer: Optimizer):
         self.inner = optimizer
         self._checkpoints: Any = None
 
     def _set_checkpoints(self, checkpoints: Any) -> None:
-        """Sets the variables that are kept (a list; default: all are)."""
+        """Sets the variables that are kept (a list; by default all are)."""
         self._checkpoints = checkpoints
 
     def backward(
@@ -346,7 +355,7 @@ class RecomputeOptimizer(Optimizer):
         no_grad_set: Any = None,
         callbacks: Any = None,
     ) -> Pairs:
-        """Appends the gradients of `loss`; gives parameters and gradients in pairs."""
+        """Appends the gradients of `loss`; returns pairs of a parameter and its gradient."""
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return append_backward(loss, parameter_list or self._parameters, no_grad_set, callbacks, self._checkpoints)
 
@@ -359,7 +368,9 @@ class RecomputeOptimizer(Optimizer):
         return self.inner.apply_optimize(loss, startup_program, params_grads)
 
     def load(self, _state: Any) -> NoReturn:
-        """Refused, in the words that Fluid has for it: the state of an optimizer is loaded with the program's."""
+        """Raises NotHere with Fluid's message; the state of an optimizer is loaded together with its program's
+        variables.
+        """
         raise NotHere("load function is not supported by Recompute Optimizer for now")
 
     def __getattr__(self, name: str) -> Any:
@@ -367,14 +378,14 @@ class RecomputeOptimizer(Optimizer):
 
 
 class DGCMomentumOptimizer:
-    """Fluid's deep gradient compression, which needs GPUs and is refused."""
+    """Fluid's deep gradient compression, which needs GPUs; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
         raise refused("optimizer.DGCMomentumOptimizer", "it compresses gradients between GPUs; take Momentum")
 
 
 class PipelineOptimizer:
-    """Fluid's pipelines of devices, which are refused."""
+    """Fluid's pipelines of devices; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
         raise refused("optimizer.PipelineOptimizer", "a program runs on one device; take its inner optimizer")

@@ -11,7 +11,7 @@ from pstranspile.frontends.layers.draft import Draft
 
 
 class ParamAttr:
-    """What a parameter shall be like: its name, how it starts, how it is trained."""
+    """The properties of a parameter: its name, its initialiser, and settings of its training."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class ParamAttr:
 
     @staticmethod
     def _to_attr(arg: Any) -> Any:
-        """The attributes that an argument of a layer stands for; False for no parameter."""
+        """The ParamAttr behind a layer's argument, as `attr_of` returns it; False for no parameter."""
         return attr_of(arg)
 
     def core(self, draft: Draft) -> core.ParamAttr:
-        """The attributes as layers of this package take them."""
+        """The attributes in the form that layers of this package take."""
         start = None if self.initializer is None else self.initializer.core()
         decay = None if self.regularizer is None else self.regularizer.core()
         averaged = self.do_model_average is not False
@@ -46,7 +46,7 @@ class ParamAttr:
 
 
 class WeightNormParamAttr(ParamAttr):
-    """A parameter trained by its directions and its lengths along `dim` (None: one length for all)."""
+    """A parameter that is trained as a direction and a length along `dim` (None: one length for all)."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class WeightNormParamAttr(ParamAttr):
         self.dim = dim
 
     def core(self, draft: Draft) -> core.WeightNorm:
-        """The attributes as layers of this package take them."""
+        """The attributes in the form that layers of this package take."""
         plain = super().core(draft)
         rest = plain.name, plain.initializer, plain.learning_rate, plain.regularizer, plain.trainable, plain.averaged
         return core.WeightNorm(*rest, dim=self.dim)
 
 
 def attr_of(given: Any) -> Any:
-    """A ParamAttr for what a layer's `param_attr` may be: None, True, a name, an initializer, attributes, ...
+    """The ParamAttr behind a layer's `param_attr`, which may be None, True, a name, an initializer, a ParamAttr, ...
 
-    False stays False, for no parameter; of a list each. Raises TypeError for anything else.
+    False stays False, for no parameter; a list is converted item by item. Raises TypeError for anything else.
     """
     if several(given):
         return [attr_of(item) for item in given]  # pyright: ignore[reportUnknownVariableType]
@@ -93,7 +93,7 @@ def attr_of(given: Any) -> Any:
 
 
 def core_attr(given: Any, draft: Draft) -> Any:
-    """What a layer of this package takes for a `param_attr` or `bias_attr` of Fluid."""
+    """The value that a layer of this package takes, for a `param_attr` or `bias_attr` of Fluid."""
     attr = attr_of(given)
     if isinstance(attr, list):
         return [core_attr(item, draft) for item in attr]  # pyright: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""Places on which Fluid's scripts want to compute. All is computed on the CPU."""
+"""Places on which Fluid's scripts ask to compute. Everything is computed on the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 class Place:
-    """The base of places; equal to every other place of its kind and number."""
+    """The base class of places; two places are equal if they have the same kind and number."""
 
     def __init__(self, device_id: int = 0):
         self.device_id = device_id
@@ -15,15 +15,15 @@ class Place:
         return type(self) is type(other) and isinstance(other, Place) and other.device_id == self.device_id
 
     def set_place(self, place: Place) -> None:
-        """Has the base stand for another place."""
+        """Makes this general place stand for another place."""
         self._stands_for: Place = place
 
     def _equals(self, other: object) -> bool:
-        """Whether it is the same place."""
+        """Whether this place equals another one."""
         return self == other
 
     def _type(self) -> int:
-        """A number for the kind of place."""
+        """The number of the kind of place."""
         meant = getattr(self, "_stands_for", self)
         return ["Place", "CPUPlace", "CUDAPlace", "CUDAPinnedPlace"].index(type(meant).__name__)
 
@@ -51,7 +51,7 @@ def _tell(name: str) -> None:
 
 
 class CUDAPlace(Place):
-    """A GPU, for which the CPU computes; that is told once on stderr."""
+    """A GPU, which the CPU replaces; this is reported once on stderr."""
 
     def __init__(self, device_id: int = 0):
         super().__init__(device_id)
@@ -62,7 +62,7 @@ class CUDAPlace(Place):
 
 
 class CUDAPinnedPlace(Place):
-    """Memory that a GPU reads, for which ordinary memory stands."""
+    """Memory that a GPU can read, which ordinary memory replaces."""
 
     def __init__(self) -> None:
         super().__init__()

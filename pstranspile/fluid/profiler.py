@@ -1,4 +1,4 @@
-"""Fluid's `profiler`: contexts that measure how long the ops of a block of the script take."""
+"""Fluid's `profiler`: measures how long the ops in a part of the script take."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pstranspile.ir.warned import warn
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
-    """Begins to measure, op by op and on the CPU whatever the state says; does nothing if that has begun.
+    """Starts to measure, op by op and on the CPU whatever the state is; does nothing if a measurement is under way.
 
-    The options of tracers, which ask for parts of ops, all give whole ops. Raises ValueError for an unknown state or
+    The options of tracers, which select parts of ops, all measure whole ops. Raises ValueError for an unknown state or
     option.
     """
     if state not in ("CPU", "GPU", "All"):
@@ -27,10 +27,11 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:
-    """Prints the times of ops by their types, and writes all of them into a file, as Fluid's message `Profile`.
+    """Stops to measure: prints the times of ops by type, and writes all of them to a file, as Fluid's message
+    `Profile`.
 
-    `sorted_key` is calls, total, max, min or ave. Does nothing if nothing is measured. A file that can't be written is
-    a warning. Raises ValueError for an unknown key.
+    `sorted_key` is calls, total, max, min or ave. Does nothing if no measurement is under way. Warns about a file that
+    can't be written. Raises ValueError for an unknown key.
     """
     if not active:
         return
@@ -45,7 +46,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
 
 
 def reset_profiler() -> None:
-    """Forgets what was measured, and measures from now on."""
+    """Drops all measured times, and starts to measure again."""
     if active:
         active[0] = Profiler()
 
@@ -54,7 +55,9 @@ def reset_profiler() -> None:
 def profiler(
     state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile", tracer_option: str = "Default"
 ) -> Generator[None]:
-    """Measures the ops that run in the block, as `start_profiler` and `stop_profiler` do. Raises ValueError."""
+    """A context manager that measures the ops run in its block, as `start_profiler` and `stop_profiler` do. Raises
+    ValueError.
+    """
     start_profiler(state, tracer_option)
     try:
         yield
@@ -64,7 +67,7 @@ def profiler(
 
 @contextmanager
 def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any = None) -> Generator[None]:
-    """A context without effect: there is no GPU to look at."""
+    """A context manager without effect, because there is no GPU to measure."""
     yield
 
 

@@ -1,7 +1,7 @@
-"""Fluid's messages as protobuf's classes.
+"""Fluid's messages as protobuf classes.
 
-They are those of programs and of op declarations (`framework_pb2`), of what samples look like (`data_feed_pb2`), of how
-a program is trained on a data set, without those of pslib (`trainer_desc_pb2`), and of how long ops took
+They are the messages of programs and of op declarations (`framework_pb2`), of the layout of samples (`data_feed_pb2`),
+of a program's training on a data set, without those of pslib (`trainer_desc_pb2`), and of the durations of ops
 (`profiler_pb2`).
 """
 
@@ -51,7 +51,7 @@ _NUMBERED = {
     ("OpAttr", "type"): "AttrType",
     ("CompatibleInfo", "type"): "Compatibility",
 }
-"""The fields whose numbers have names in a message's text."""
+"""The fields whose numbers are shown by name in the text of a message."""
 
 
 def _with_text(message: str, fields: dict[str, Field]) -> dict[str, Field]:

@@ -21,14 +21,16 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
 Batches = Callable[[], Any]
-"""Gives the batches of an epoch, each a value for every variable."""
+"""A function that returns the batches of an epoch, each with a value for every variable."""
 
 
 _ORDERED = [True]
 
 
 def keep_data_loader_order(*args: bool) -> bool | None:
-    """Whether the script wants batches in the order of their generators; or sets that. They always come so here."""
+    """Without an argument, whether batches keep the order of their generators; with one, sets this. They always keep it
+    here.
+    """
     if not args:
         return _ORDERED[0]
     (_ORDERED[0],) = args
@@ -36,11 +38,11 @@ def keep_data_loader_order(*args: bool) -> bool | None:
 
 
 class EOFException(Exception):
-    """A reader has given all its batches."""
+    """Raised when a reader has no more batches."""
 
 
 class DataLoaderBase:
-    """The base of loaders, which are iterated over."""
+    """The base class of loaders, which are iterated over."""
 
     def __iter__(self) -> Any:
         raise NotImplementedError("a loader gives its batches; DataLoaderBase has none")
@@ -54,7 +56,7 @@ class DataLoaderBase:
 
     @classmethod
     def _check_input_array(cls, item: Any) -> Any:
-        """The values of a variable as an array. Raises TypeError where samples have different dims."""
+        """The values of a variable in a batch as an array. Raises TypeError where samples have different dims."""
         try:
             array = np.asarray(item)
         except ValueError:
@@ -65,20 +67,20 @@ class DataLoaderBase:
 
 
 class Queue:
-    """Batches that a script pushes itself, each an array of tensors; as many as `capacity` wait."""
+    """A queue of batches that a script pushes itself, each an array of tensors; it has room for `capacity` batches."""
 
     def __init__(self, capacity: int):
         self._held: queue.Queue[Any] = queue.Queue(capacity)
         self._closed = False
 
     def push(self, batch: Any) -> bool:
-        """Adds a batch, as soon as there is room. False after `close`."""
+        """Adds a batch, as soon as there is room. Returns False after `close`."""
         if not self._closed:
             self._held.put(list(batch))
         return not self._closed
 
     def pop(self) -> Any:
-        """The next batch, as soon as there is one; None after `close`, when all were taken."""
+        """The next batch, as soon as there is one; None after `close`, once the queue is empty."""
         while not (self._closed and self._held.empty()):
             try:
                 return self._held.get(timeout=0.05)
@@ -87,30 +89,30 @@ class Queue:
         return None
 
     def close(self) -> None:
-        """Ends the batches with those that wait."""
+        """Closes the queue for new batches."""
         self._closed = True
 
     def size(self) -> int:
-        """How many batches wait."""
+        """The number of batches in the queue."""
         return self._held.qsize()
 
 
 class NoThread:
-    """In the place of the thread that draws batches ahead in Fluid; there is none."""
+    """Takes the place of the thread that reads batches ahead in Fluid, because there is none."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Returns at once."""
+        """Returns at once, because there is no thread."""
 
     def is_alive(self) -> bool:
-        """False."""
+        """False, because there is no thread."""
         return False
 
 
 class GeneratorLoader(DataLoaderBase):
-    """A loader of some variables. What gives its batches is set by one of the methods that begin with `set`.
+    """A loader for some variables. One of the methods that begin with `set` sets the generator of its batches.
 
-    An iterable one gives, for each batch of the devices, a feed for each of them. Others belong to a program, whose
-    runs draw from them after `start()`.
+    An iterable loader yields, for every step, one feed for each device. Others belong to a program, whose runs read
+    from them after `start()`.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class GeneratorLoader(DataLoaderBase):
     ):
         self.feeds = list(feed_list or [])
         self.names = [var.name for var in self.feeds]
-        """The variables that are filled."""
+        """The names of the variables that get the values."""
         self.iterable, self.return_list = iterable, return_list
         self._capacity, self._drop_last = capacity or 1, drop_last
         self._batches: Batches | None = None
@@ -132,16 +134,18 @@ class GeneratorLoader(DataLoaderBase):
         self._running: Iterator[Any] | None = None
         self._queue: Queue | None = None
         self.keeps_order = _ORDERED[0]
-        """Whether batches shall come in order: then the main program creates the reader, else the start-up one."""
+        """Whether batches keep their order: if so, the main program creates the reader, otherwise the start-up program
+        does.
+        """
         if not iterable:
             loader_ops(self, use_double_buffer)
 
-    # what gives batches
+    # generators
 
     def set_sample_generator(
         self, reader: Batches, batch_size: int, drop_last: bool = True, places: Any = None
     ) -> GeneratorLoader:
-        """`reader` gives samples, a value for each variable; every `batch_size` of them are a batch."""
+        """Sets a generator of samples with a value for each variable; every `batch_size` of them become a batch."""
         from pstranspile.fluid.paddle.reader import batch
 
         if batch_size <= 0:
@@ -149,7 +153,7 @@ class GeneratorLoader(DataLoaderBase):
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
     def set_sample_list_generator(self, reader: Batches, places: Any = None) -> GeneratorLoader:
-        """`reader` gives lists of samples, each a value for each variable."""
+        """Sets a generator of lists of samples, each with a value for every variable."""
         feeder = DataFeeder(self.feeds, None)
 
         def batches() -> Iterator[list[Any]]:
@@ -160,7 +164,7 @@ class GeneratorLoader(DataLoaderBase):
         return self.set_batch_generator(batches, places)
 
     def set_batch_generator(self, reader: Batches, places: Any = None) -> GeneratorLoader:
-        """`reader` gives batches: an array or LoDTensor for each variable, in order or by name."""
+        """Sets a generator of batches: an array or LoDTensor for each variable, in order or by name."""
         if self.iterable and places is None:
             raise AssertionError("an iterable loader needs the places that it gives feeds for")
         self._batches = reader
@@ -172,7 +176,7 @@ class GeneratorLoader(DataLoaderBase):
     decorate_batch_generator = decorate_tensor_provider = set_batch_generator
 
     def feed_dicts(self) -> Iterator[dict[str, Any]]:
-        """The batches of an epoch as what runs are fed. Raises ValueError before one of the generators is set.
+        """The batches of an epoch, as feeds. Raises ValueError before a generator is set.
 
         Raises DiagnosticError where the generator fails.
         """
@@ -200,7 +204,7 @@ class GeneratorLoader(DataLoaderBase):
         result.set(self._check_input_array(item), self._places[0] if self._places else None)
         return result
 
-    # iterable
+    # iterable loaders
 
     def __iter__(self) -> GeneratorLoader:
         if not self.iterable:
@@ -219,39 +223,39 @@ class GeneratorLoader(DataLoaderBase):
         return [[feed[name] for name in self.names] for feed in held] if self.return_list else held
 
     def _reset(self) -> None:
-        """Ends an epoch, whether or not all batches were drawn."""
+        """Ends an epoch, even if batches are left."""
         self._running = None
 
-    # of a program
+    # loaders of a program
 
     @property
     def queue(self) -> Queue:
-        """The queue that a script pushes batches to, in place of a generator."""
+        """The queue to which a script pushes batches instead of setting a generator."""
         if self._queue is None:
             self._queue = Queue(self._capacity)
         return self._queue
 
     def start(self) -> None:
-        """Begins an epoch."""
+        """Starts an epoch."""
         if self.iterable:
             raise AssertionError("an iterable loader is not started: iterate over it")
         self._running = self.feed_dicts()
 
     def reset(self) -> None:
-        """Ends an epoch, whether or not all batches were drawn."""
+        """Ends an epoch, even if batches are left."""
         if self.iterable:
             raise AssertionError("an iterable loader is not reset: iterate over it again")
         self._running = None
 
     @property
     def started(self) -> bool:
-        """Whether an epoch has begun, and was not reset, or the script pushes batches itself."""
+        """Whether an epoch was started and not reset, or the script pushes batches itself."""
         return self._running is not None or self._queue is not None
 
     def next(self, devices: int = 1) -> list[dict[str, Any]]:
-        """The next batches, one for each device; the last ones are fewer without `drop_last`.
+        """The next batches, one for each device; without `drop_last` the last ones may be fewer.
 
-        Raises EOFException when there are none, or not as many.
+        Raises EOFException when there are none, or too few.
         """
         held = list(islice(self._source(), devices))
         if not held or (len(held) < devices and self._drop_last):
@@ -260,7 +264,9 @@ class GeneratorLoader(DataLoaderBase):
 
     @property
     def thread(self) -> NoThread:
-        """What scripts wait for to end: batches are drawn where a run asks for them."""
+        """An object whose `join` returns at once: scripts join it to wait for the reading thread, and here batches are
+        read when a run asks for them.
+        """
         return NoThread()
 
     def _source(self) -> Iterator[dict[str, Any]]:
@@ -270,7 +276,7 @@ class GeneratorLoader(DataLoaderBase):
 
 
 def at_places(feeds: list[dict[str, Any]], places: Sequence[Any]) -> list[dict[str, Any]]:
-    """The feeds, whose tensors lie at a place each."""
+    """The feeds, with the tensors of each at its place."""
     for feed, place in zip(feeds, places, strict=False):
         for tensor in feed.values():
             if isinstance(tensor, LoDTensor):
@@ -298,7 +304,7 @@ class PyReader(GeneratorLoader):
 
 
 class DatasetLoader(DataLoaderBase):
-    """The batches of a dataset as feeds, one for each device."""
+    """The batches of a dataset, as feeds, one for each device."""
 
     def __init__(self, dataset: Any, places: Any, drop_last: bool):
         self._dataset, self._drop_last = dataset, drop_last
@@ -318,7 +324,7 @@ class DatasetLoader(DataLoaderBase):
 
 
 class DataLoader(MapLoader, DataLoaderBase):
-    """Fluid's loader of a `Dataset`, whose samples it puts together to batches; and what makes the other loaders."""
+    """Fluid's loader of a `Dataset`, which joins samples to batches; its static methods make the other loaders."""
 
     @staticmethod
     def from_generator(
@@ -330,12 +336,12 @@ class DataLoader(MapLoader, DataLoaderBase):
         use_multiprocess: bool = False,
         drop_last: bool = True,
     ) -> GeneratorLoader:
-        """A loader of these variables; its generator is set afterwards."""
+        """A loader for these variables, whose generator is set later."""
         return GeneratorLoader(feed_list, capacity, use_double_buffer, iterable, return_list, drop_last)
 
     @staticmethod
     def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLoader:
-        """The batches of a dataset as feeds."""
+        """A loader for the batches of a dataset."""
         return DatasetLoader(dataset, places, drop_last)
 
 

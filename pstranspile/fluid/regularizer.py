@@ -10,10 +10,10 @@ from pstranspile.frontends.autodiff.optimizers import append_regularization
 
 
 class WeightDecayRegularizer:
-    """The base of weight decays."""
+    """The base class of weight decays."""
 
     def core(self) -> Any:
-        """The decay as optimizers of this package take it."""
+        """The decay in the form that optimizers of this package take."""
         raise NotImplementedError("WeightDecayRegularizer is the base of L1Decay and L2Decay")
 
 
@@ -24,7 +24,7 @@ class L1DecayRegularizer(WeightDecayRegularizer):
         self.coefficient = regularization_coeff
 
     def core(self) -> Any:
-        """The decay by signs."""
+        """The decay in the form that optimizers of this package take."""
         return L1(float(self.coefficient))
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class L2DecayRegularizer(WeightDecayRegularizer):
         self.coefficient = regularization_coeff
 
     def core(self) -> Any:
-        """The decay by values."""
+        """The decay in the form that optimizers of this package take."""
         return L2(float(self.coefficient))
 
     def __str__(self) -> str:
@@ -46,14 +46,14 @@ class L2DecayRegularizer(WeightDecayRegularizer):
 
 
 def of_core(decay: Any) -> WeightDecayRegularizer | None:
-    """The decay under Fluid's names of one that optimizers of this package take."""
+    """The decay under Fluid's names, from one in the form of this package's optimizers."""
     if isinstance(decay, L1):
         return L1DecayRegularizer(decay.coefficient)
     return L2DecayRegularizer(decay.coefficient) if isinstance(decay, L2) else None
 
 
 def append_regularization_ops(parameters_and_grads: Any, regularization: Any = None) -> list[tuple[Any, Any]]:
-    """Adds the parameters' own decay, or `regularization`, to their gradients; gives the pairs to use from now on."""
+    """Adds the parameters' own decay, or `regularization`, to their gradients; returns the new pairs."""
     if not parameters_and_grads:
         return []
     block = parameters_and_grads[0][0].block

@@ -1,6 +1,6 @@
-"""Fluid's scopes over those that runs take.
+"""Fluid's scopes, as wrappers of the scopes that runs use.
 
-Fluid's `default_scope_funcs` are a stack of scopes, the innermost of which functions work in.
+Fluid's `default_scope_funcs` are a stack of scopes; its functions work in the innermost one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["enter_local_scope", "find_var", "get_cur_scope", "leave_local_scope"
 
 
 class ScopeTensor(LoDTensor):
-    """The tensor of a variable of a scope: what is set here is set there."""
+    """The tensor of a variable in a scope; changing it changes the variable."""
 
     def __init__(self, scope: CoreScope, name: str):
         super().__init__()
@@ -29,48 +29,48 @@ class ScopeTensor(LoDTensor):
 
     @property
     def data(self) -> Any:
-        """The elements. Raises RuntimeError while the variable holds none."""
+        """The elements. Raises RuntimeError if the variable has no value."""
         value = self._scope.get(self._name)
         if value is None:
             raise RuntimeError(f"{self._name} holds nothing yet")
         return value.data if isinstance(value, CoreLoDTensor) else value
 
     def _get_dims(self) -> list[int]:
-        """The dims; also those of a table that lies on servers."""
+        """The dims of the tensor; for a table on servers, those of the whole table."""
         value = self._scope.get(self._name)
         return _dims(value) if isinstance(value, CoreSelectedRows) else super()._get_dims()
 
     def lod(self) -> list[list[int]]:
-        """The offsets of each level."""
+        """The offsets of each LoD level."""
         value = self._scope.get(self._name)
         return value.lod if isinstance(value, CoreLoDTensor) else self._lod
 
     def set(self, data: Any, place: Any = None) -> None:
-        """Sets the elements; the scope keeps a copy."""
+        """Sets the elements of the variable to a copy of `data`."""
         self._scope.put(self._name, np.array(data))
         if self._lod:
             self.set_lod(self._lod)
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        """Sets the offsets of each level."""
+        """Sets the offsets of each LoD level."""
         super().set_lod(lod)
         if self._scope.get(self._name) is not None:
             self._scope.put(self._name, CoreLoDTensor(self.data, self._lod) if self._lod else self.data)
 
     def _clear(self) -> None:
-        """Forgets the elements, but not the dims."""
+        """Removes the elements, but keeps the dims."""
         super()._clear()
         self._scope.put(self._name, None)
 
 
 class SelectedRowsView:
-    """Sparse rows of a variable of a scope."""
+    """A variable of a scope, as sparse rows."""
 
     def __init__(self, scope: CoreScope, name: str):
         self._scope, self._name = scope, name
 
     def held(self) -> CoreSelectedRows:
-        """The value; sparse rows without any for another one."""
+        """The value; if it is something else, sparse rows without any row."""
         value = self._scope.get(self._name)
         if isinstance(value, CoreSelectedRows):
             return value
@@ -78,39 +78,39 @@ class SelectedRowsView:
         return CoreSelectedRows(np.zeros(0, "int64"), elements, 0)
 
     def rows(self) -> list[int]:
-        """The numbers of the rows."""
+        """The indices of the rows."""
         return list(map(int, self.held().rows))
 
     def set_rows(self, rows: Sequence[int]) -> None:
-        """Sets the numbers of the rows."""
+        """Sets the indices of the rows."""
         self._scope.put(self._name, self.held()._replace(rows=np.asarray(rows, "int64")))
 
     def sync_index(self) -> None:
-        """Does nothing: rows are found by their numbers as they stand."""
+        """Does nothing, because rows are looked up by their indices directly."""
 
     def numel(self) -> int:
-        """How many elements the rows have."""
+        """The number of elements of the rows."""
         return int(self.held().value.size)
 
     def height(self) -> int:
-        """How many rows the whole has."""
+        """The number of rows of the whole matrix."""
         return int(self.held().height)
 
     def set_height(self, height: int) -> None:
-        """Sets how many rows the whole has."""
+        """Sets the number of rows of the whole matrix."""
         self._scope.put(self._name, self.held()._replace(height=int(height)))
 
     def get_tensor(self) -> Any:
-        """The rows' elements."""
+        """The elements of the rows, as a tensor."""
         return _Rows(self)
 
     def set_value(self, value: Any) -> None:
-        """Sets the rows' elements."""
+        """Sets the elements of the rows."""
         self._scope.put(self._name, self.held()._replace(value=np.array(value)))
 
     @property
     def value(self) -> Any:
-        """The rows' elements as an array."""
+        """The elements of the rows, as an array."""
         return self.held().value
 
 
@@ -119,7 +119,7 @@ def _dims(value: CoreSelectedRows) -> list[int]:
 
 
 class SelectedRows(SelectedRowsView):
-    """Sparse rows that no scope holds: their numbers, and how many rows the whole has."""
+    """Sparse rows outside of a scope, with the indices of the rows and the number of rows of the whole matrix."""
 
     def __init__(self, rows: Sequence[int] = (), height: int = 0):
         super().__init__(CoreScope(), "rows")
@@ -128,7 +128,7 @@ class SelectedRows(SelectedRowsView):
 
 
 class _Rows(LoDTensor):
-    """The elements of sparse rows."""
+    """The elements of sparse rows, as a tensor."""
 
     def __init__(self, view: SelectedRowsView):
         super().__init__()
@@ -136,30 +136,30 @@ class _Rows(LoDTensor):
 
     @property
     def data(self) -> Any:
-        """The elements."""
+        """The elements of the rows, as an array."""
         return self._view.value
 
     def _get_dims(self) -> list[int]:
-        """The dims of the elements; of the whole where there are no rows."""
+        """The dims of the elements; if there are no rows, those of the whole matrix."""
         return _dims(self._view.held())
 
     def set(self, data: Any, place: Any = None) -> None:
-        """Sets the elements."""
+        """Sets the elements of the rows."""
         self._view.set_value(data)
 
 
 class WholeNumber(int):
-    """A whole number that a variable holds in place of a tensor."""
+    """A whole number as the value of a variable, instead of a tensor."""
 
 
 class LoDRankTable:
-    """The sequences of a ragged tensor by length, the longest first."""
+    """The sequences of a ragged tensor sorted by length, longest first."""
 
     def __init__(self, table: RankTable):
         self._table = table
 
     def items(self) -> list[tuple[int, int]]:
-        """The number of each sequence, and its length."""
+        """Pairs of a sequence's index and its length."""
         return list(zip(self._table.order.tolist(), self._table.lengths.tolist(), strict=True))
 
 
@@ -178,7 +178,7 @@ class ScopeVariable:
         return SelectedRowsView(self._scope, self._name)
 
     def get_lod_tensor_array(self) -> LoDTensorArray:
-        """The variable as an array of tensors."""
+        """The variable as an array of tensors, which is made if the variable has another value."""
         value: Any = self._scope.get(self._name)
         if not isinstance(value, list):
             value = list[Any]()
@@ -186,7 +186,7 @@ class ScopeVariable:
         return LoDTensorArray(value)  # pyright: ignore[reportUnknownArgumentType]
 
     def get_lod_rank_table(self) -> LoDRankTable:
-        """The variable as sequences by length. Raises RuntimeError when it holds something else."""
+        """The variable as a rank table. Raises RuntimeError when it has another value."""
         value = self._scope.get(self._name)
         if not isinstance(value, RankTable):
             raise RuntimeError(f"{self._name} holds no rank table")
@@ -197,27 +197,27 @@ class ScopeVariable:
         return self._name
 
     def set_int(self, value: int) -> None:
-        """Has the variable hold a whole number alone, and no tensor."""
+        """Sets the variable to a whole number, instead of a tensor."""
         self._scope.put(self._name, WholeNumber(value))
 
     def is_int(self) -> bool:
-        """Whether the variable holds a whole number alone."""
+        """Whether the variable is a whole number, instead of a tensor."""
         return isinstance(self._scope.get(self._name), WholeNumber)
 
     def get_int(self) -> int:
-        """The whole number. Raises RuntimeError where the variable holds something else."""
+        """The whole number. Raises RuntimeError if the variable has another value."""
         value = self._scope.get(self._name)
         if not isinstance(value, WholeNumber):
             raise RuntimeError(f"{self._name} holds no whole number alone")
         return int(value)
 
     def get_fetch_list(self) -> LoDTensorArray:
-        """The tensors of the variable, to which more can be added."""
+        """The variable as an array of tensors, to which a caller may add others."""
         return self.get_lod_tensor_array()
 
 
 class Scope:
-    """Variables by name; what is persistable in the programs run here stays here."""
+    """Variables by name. Variables that are persistable in a program keep their values here between runs."""
 
     def __init__(self, core: CoreScope | None = None, parent: Scope | None = None):
         self.core = CoreScope() if core is None else core
@@ -225,44 +225,44 @@ class Scope:
         self._parent, self._held = parent, True
 
     def var(self, name: str) -> ScopeVariable:
-        """The variable of this name, which is made if there is none."""
+        """The variable of this name, which is made first if there is none."""
         self._known.add(name)
         return ScopeVariable(self.core, name)
 
     def declare(self, names: frozenset[str]) -> None:
-        """Makes variables, which may stay without a value."""
+        """Makes variables without values, if there are none of these names."""
         self._known |= names
 
     def let_go(self, names: Iterable[str]) -> None:
-        """Forgets what variables of this scope hold."""
+        """Removes the values of variables of this scope."""
         for name in names:
             self.core.values_here.pop(name, None)
 
     def find_var(self, name: str) -> ScopeVariable | None:
-        """The variable of this name, None if there is none."""
+        """The variable of this name in this scope or those around it, None if there is none."""
         if name in self._known or self.core.get(name) is not None:
             return ScopeVariable(self.core, name)
         return None if self._parent is None else self._parent.find_var(name)
 
     def new_scope(self) -> Scope:
-        """A scope that also sees the variables of this one."""
+        """A new scope inside this one, which also sees the variables of this one."""
         return Scope(self.core.child(), self)
 
     def _remove_from_pool(self) -> None:
-        """Gives the scope back, once. Raises RuntimeError the second time."""
+        """Releases the scope. Raises RuntimeError for a second call."""
         if not self._held:
             raise RuntimeError("Deleting a nonexistent scope is not allowed")
         self._held = False
 
     def drop_kids(self) -> None:
-        """Does nothing: the scopes of runs end with them."""
+        """Does nothing, because the scopes of runs are released when they end."""
 
     def local_var_names(self) -> list[str]:
-        """The variables of this scope itself."""
+        """The names of the variables of this scope itself."""
         return sorted({*self._known, *self.core.values_here})
 
     def erase(self, names: Sequence[str]) -> None:
-        """Forgets variables."""
+        """Removes variables."""
         self.let_go(names)
         self._known.difference_update(names)
 
@@ -271,23 +271,23 @@ _STACK = [Scope()]
 
 
 def get_cur_scope() -> Scope:
-    """The innermost scope."""
+    """The innermost scope of the stack."""
     return _STACK[-1]
 
 
 def enter_local_scope() -> None:
-    """Goes into a new scope below the innermost one."""
+    """Enters a new scope inside the innermost one."""
     _STACK.append(_STACK[-1].new_scope())
 
 
 def leave_local_scope() -> None:
-    """Goes back to the scope around the innermost one, with which its variables end."""
+    """Leaves the innermost scope, and drops its variables."""
     _STACK.pop()
     _STACK[-1].drop_kids()
 
 
 def var(name: str) -> ScopeVariable:
-    """The variable of this name in the innermost scope, which is made if there is none."""
+    """The variable of this name in the innermost scope, which is made first if there is none."""
     return _STACK[-1].var(name)
 
 

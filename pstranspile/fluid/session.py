@@ -1,4 +1,4 @@
-"""A run of a script: what `--ir`, `--check` and `--explain` do beside it."""
+"""A run of a script, with the actions of `--ir`, `--check` and `--explain`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.table_rules import most_rows
 
 MOST_COMPARED = 1 << 32
-"""Elements of a parameter that can be compared whole."""
+"""The greatest number of elements of a parameter that is compared whole."""
 
 MOST_ROWS = 1 << 14
-"""Rows of a table with a row for every id that are compared."""
+"""The greatest number of rows that are compared of a table with a row for every id."""
 
 _USAGE = """\
 usage: COMMAND [--ir DIR] SCRIPT | -m MODULE [ARGS]
@@ -61,12 +61,14 @@ examples:
 
 
 def usage(command: str) -> str:
-    """What is shown of how to call the command."""
+    """The text that explains how to call the command."""
     return _USAGE.replace("COMMAND", command)
 
 
 def show(text: str) -> int:
-    """Writes text to stdout; gives the exit status: 0, or what shells report where nobody reads it any more."""
+    """Writes text to stdout; returns the exit status: 0, or the one that shells report if the reader of stdout has
+    gone.
+    """
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -76,7 +78,7 @@ def show(text: str) -> int:
 
 
 def tell(text: str) -> None:
-    """Writes a line to stderr, if anybody reads it: what is not read changes no exit status."""
+    """Writes a line to stderr; a reader that has gone is ignored, and does not change the exit status."""
     try:
         print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -94,8 +96,8 @@ def is_unread() -> bool:
 
 
 def unread() -> int:
-    """Points stdout at nothing, so that the interpreter's last flush does not fail again; gives the exit status that
-    shells report of a program whose output nobody reads any more.
+    """Points stdout at the null device, so that the interpreter's last flush does not fail again; returns the exit
+    status that shells report for a program whose reader has gone.
     """
     _silence(sys.stdout)
     return 128 + signal.SIGPIPE
@@ -107,8 +109,8 @@ def _silence(stream: TextIO) -> None:
 
 
 class Options(NamedTuple):
-    """What stands before the script, the script, and its own arguments. `pservers` and `trainers` are "" if not given:
-    2 of each are assumed.
+    """The options before the script, the script, and its own arguments. `pservers` and `trainers` are "" if not given;
+    then 2 of each are assumed.
     """
 
     script: str
@@ -122,18 +124,18 @@ class Options(NamedTuple):
     pservers: str = ""
     trainers: str = ""
     module: str = ""
-    """The name of the module that is run as the script, "" for a file."""
+    """The name of the module that is run as the script, "" if the script is a file."""
 
 
 class Stopped(BaseException):
-    """The script has come to what was asked about, and is not run further."""
+    """Raised to end the script, when it has reached the point that the options ask about."""
 
 
 _FLAGS, _VALUES = ("--check", "--explain", "--compat", "--json", "--all"), ("--ir", "--pservers", "--trainers")
 
 
 def parsed(arguments: list[str]) -> Options | str:
-    """The options of a command line, or what is wrong with it."""
+    """The options of a command line, or a text that says what is wrong with it."""
     options, waiting = Options("", []), list(arguments)
     while waiting and waiting[0].startswith("-") and waiting[0] != "-m":
         name, equals, value = waiting.pop(0).partition("=")
@@ -187,11 +189,11 @@ def parsed(arguments: list[str]) -> Options | str:
 
 
 _OF_OPTION = re.compile("^(pservers|trainers):? ")
-"""Matches the beginning of a message about a key of a job that is an option here as well."""
+"""Matches the beginning of a message about a key of a job that is also an option of the command."""
 
 
 def _job(options: Options) -> Job:
-    """The cluster of the options. Raises JobError."""
+    """The job that the options describe. Raises JobError."""
     pservers = options.pservers or "2"
     return Job(int(pservers) if pservers.isdecimal() else pservers, int(options.trainers or 2))
 
@@ -208,7 +210,7 @@ def file_of_module(name: str) -> str:
         else:
             files = [os.path.join(folder, "__main__.py") for folder in spec.submodule_search_locations]
         return next((file for file in files if file.endswith(".py") and os.path.isfile(file)), "")
-    except (ImportError, ValueError, AttributeError):  # its package is none, or fails as it is imported
+    except (ImportError, ValueError, AttributeError):  # no such package, or its import fails
         return ""
     finally:
         sys.path[:] = before
@@ -220,9 +222,9 @@ def _like_module(name: str) -> str:
 
 
 def _comparable(compiled: Compiled) -> Compiled:
-    """The job whose tables with a row for every id have as many rows as the script has declared, at most `MOST_ROWS`.
+    """The job, with as many rows in tables with a row for every id as the script has declared, at most `MOST_ROWS`.
 
-    Data are made up within these rows, so training is the same. That this was done is said on stderr. Raises
+    The made-up data have ids in these rows only, so training is the same. The change is reported on stderr. Raises
     DiagnosticError for a table that can't be held whole.
     """
     tables = open_tables(compiled.source[STARTUP])
@@ -245,7 +247,9 @@ def _comparable(compiled: Compiled) -> Compiled:
 
 
 def assumed_cluster(pservers: str, trainers: int) -> dict[str, str]:
-    """The cluster that a Fleet script is asked about, as the variables that its launcher would set for trainer 0."""
+    """The cluster that is assumed for a Fleet script, as the variables that Fleet's launcher would set
+    for trainer 0.
+    """
     servers = [f"127.0.0.1:{6174 + number}" for number in range(int(pservers))] if pservers.isdigit() else [pservers]
     workers = [f"127.0.0.1:{7164 + number}" for number in range(trainers)]
     return {
@@ -259,7 +263,7 @@ def assumed_cluster(pservers: str, trainers: int) -> dict[str, str]:
 
 
 class Session:
-    """Watches a script, and does what the options ask."""
+    """Watches a script, and carries out the options."""
 
     def __init__(self, options: Options, command: str = "python -m pstranspile.fluid"):
         self.options = options
@@ -269,7 +273,9 @@ class Session:
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """While the block runs the session is told what the script does; afterwards it writes what `--ir` asks for."""
+        """A context manager in which the session watches the script; at the end it writes the files that `--ir` asks
+        for.
+        """
         if self.options.ir:
             from pstranspile.runtime.files.outputs import require_writable
 
@@ -286,17 +292,21 @@ class Session:
                 self._write(Path(self.options.ir))
 
     def transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
-        """A program was compiled for a cluster. `turns` says which program each step runs, if not the main one."""
+        """Called when a program was compiled for a cluster. `turns` says which program each step runs, if it is not the
+        main one.
+        """
         self._compiled.append(compiled)
         self._answer(compiled, turns)
 
     def running(self, program: Any) -> None:
-        """A program is about to be run on one machine; one that trains is what is asked about."""
+        """Called when a program is about to be run on one machine; a program that trains is compiled for `--check` and
+        `--explain`.
+        """
         if (self.options.check or self.options.explain) and hooks.trains(program):
             self.transpiled(compile(program.live().module(), _job(self.options)))
 
     def _other_cluster(self, compiled: Compiled) -> str:
-        """What the options say of the cluster that is not so in a script which names its own; "" if nothing."""
+        """The options that contradict the cluster which the script itself names, as a message; "" if none does."""
         plan, given = compiled.plan, self.options
         listed = len(given.pservers.split(","))
         servers = int(given.pservers) if given.pservers.isdigit() else listed
@@ -346,7 +356,7 @@ class Session:
         print(f"{folder / 'script.ir'}: what the script has built", file=sys.stderr)
 
     def end(self) -> int:
-        """The exit status: that of what was asked."""
+        """The exit status of the actions."""
         if (self.options.check or self.options.explain) and not self._compiled:
             print(f"{self._command}: the script trains nothing", file=sys.stderr)
             return 1

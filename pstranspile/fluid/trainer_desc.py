@@ -1,6 +1,6 @@
 """Messages that describe samples and trainings.
 
-Fluid has them in `data_feed_desc`, `device_worker`, `trainer_desc` and `trainer_factory`.
+In Fluid they are in `data_feed_desc`, `device_worker`, `trainer_desc` and `trainer_factory`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pstranspile.fluid.missing import names_of_fluid
 
 
 class DataFeedDesc:
-    """What samples look like. Raises OSError for a file that can't be read, ParseError for one with other text."""
+    """A description of the layout of samples, read from a file. Raises OSError for a file that can't be read,
+    ParseError for a file with other text.
+    """
 
     def __init__(self, proto_file: str):
         from google.protobuf import text_format
@@ -25,35 +27,37 @@ class DataFeedDesc:
         text_format.Parse(Path(proto_file).read_text(encoding="utf-8"), self.proto_desc)
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Sets how many samples a batch has."""
+        """Sets the number of samples in a batch."""
         self.proto_desc.batch_size = batch_size
 
     def _slots(self, names: Sequence[str]) -> list[Any]:
-        """The slots of these names. Raises ValueError where samples have none, KeyError for other names."""
+        """The slots with these names. Raises ValueError if the samples have no slots, KeyError for unknown names."""
         if self.proto_desc.name != "MultiSlotDataFeed":
             raise ValueError(f"only a MultiSlotDataFeed has slots, {self.proto_desc.name!r} has none")
         slots = {slot.name: slot for slot in self.proto_desc.multi_slot_desc.slots}
         return [slots[name] for name in names]
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
-        """Has slots give as many values in every sample. Raises ValueError and KeyError for what has no such slots."""
+        """Marks slots as dense: they have the same number of values in every sample. Raises ValueError and KeyError as
+        `_slots`.
+        """
         for slot in self._slots(dense_slots_name):
             slot.is_dense = True
 
     def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
-        """Has slots be used. Raises ValueError and KeyError for what has no such slots."""
+        """Marks slots as used. Raises ValueError and KeyError as `_slots`."""
         for slot in self._slots(use_slots_name):
             slot.is_used = True
 
     def desc(self) -> str:
-        """The description as protobuf's text."""
+        """The description as protobuf text."""
         from google.protobuf import text_format
 
         return text_format.MessageToString(self.proto_desc)
 
 
 class DeviceWorker:
-    """The base of workers: keeps the program and what is set for it."""
+    """The base class of workers: stores the program and its settings."""
 
     def __init__(self) -> None:
         self._program: Any = None
@@ -70,30 +74,32 @@ class DeviceWorker:
         self._program = program
 
     def _gen_worker_desc(self, trainer_desc: Any) -> None:
-        """Raises NotImplementedError, as in Fluid: each class of workers completes the message itself."""
+        """Raises NotImplementedError, as in Fluid, because each class of workers completes the message itself."""
         raise NotImplementedError(f"{type(self).__name__} must define _gen_worker_desc(trainer_desc), as Hogwild does")
 
 
 class Hogwild(DeviceWorker):
-    """Every thread runs the program, and they share the parameters."""
+    """A worker whose threads all run the program and share the parameters."""
 
     def _gen_worker_desc(self, trainer_desc: Any) -> None:
-        """Names the worker, and the ops that it leaves out."""
+        """Sets the name of the worker in a message, and the ops that it skips."""
         trainer_desc.device_worker_name = "HogwildWorker"
         if self._infer:
             trainer_desc.hogwild_param.skip_ops.append("feed")
 
 
 class DeviceWorkerFactory:
-    """Makes workers."""
+    """Makes workers by the names of their classes."""
 
     def _create_device_worker(self, worker_type: str) -> Any:
-        """The worker of a class. Raises NotHere for those of pslib and of pipelines, AttributeError for no class."""
+        """A worker of the class with this name. Raises NotHere for the workers of pslib and of pipelines,
+        AttributeError for an unknown name.
+        """
         return getattr(sys.modules[__name__], worker_type.capitalize())()
 
 
 class TrainerDesc:
-    """What scripts set of a training, as a message `TrainerDesc`; `str` gives it as text."""
+    """A description of a training, which scripts set up, as a message `TrainerDesc`; `str` returns its text."""
 
     def __init__(self) -> None:
         self.proto_desc = proto.TrainerDesc(thread_num=os.cpu_count() or 1)
@@ -103,7 +109,7 @@ class TrainerDesc:
         self._infer = False
 
     def _set_fetch_var_and_info(self, fetch_vars: Sequence[Any], fetch_info: Sequence[str], print_period: int) -> None:
-        """Has variables printed every so many steps, each under its text."""
+        """Sets the variables that are printed every `print_period` steps, each with its text."""
         config = self.proto_desc.fetch_config
         config.fetch_var_names.extend(var.name for var in fetch_vars)
         config.fetch_var_str_format.extend(list(fetch_info)[: len(fetch_vars)])
@@ -125,7 +131,7 @@ class TrainerDesc:
         self._program = program
 
     def _gen_trainer_desc(self) -> None:
-        """Completes the message: the trainer's class, and what its worker says of the program."""
+        """Completes the message: the class of the training, and the worker's settings."""
         if type(self) is TrainerDesc:
             return
         self.proto_desc.class_name = type(self).__name__
@@ -136,13 +142,13 @@ class TrainerDesc:
         self._device_worker._gen_worker_desc(self.proto_desc)
 
     def _set_adjust_ins_weight(self, config_dict: Mapping[str, Any]) -> None:
-        """Sets the weights of samples by name."""
+        """Sets the weights of samples, by the names of fields."""
         config = self.proto_desc.adjust_ins_weight_config
         for field in config.DESCRIPTOR.fields:
             setattr(config, field.name, config_dict.get(field.name, field.default_value))
 
     def _set_copy_table_config(self, config_dict: Mapping[str, Any]) -> None:
-        """Sets which tables or variables are copied to which. Raises ValueError where these are not as many."""
+        """Sets which tables or variables are copied to which others. Raises ValueError where their numbers differ."""
         config = self.proto_desc.copy_table_config
         config.need_copy = config_dict.get("need_copy", False)
         config.batch_num = config_dict.get("batch_num", 100)
@@ -176,7 +182,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _setter(field: str) -> Callable[[TrainerDesc, Any], None]:
-    """A method that sets a field of the message, or adds to one of several values."""
+    """A method that sets a field of the message; values of a repeated field are added."""
 
     def put(self: TrainerDesc, value: Any) -> None:
         held = getattr(self.proto_desc, field)
@@ -217,9 +223,9 @@ class TrainerFactory:
     """Makes descriptions of trainings."""
 
     def _create_trainer(self, opt_info: Mapping[str, Any] | None = None) -> Any:
-        """The description that options ask for: by default a `MultiTrainer` whose threads are `Hogwild`.
+        """The description that options select: by default a `MultiTrainer` with workers `Hogwild`.
 
-        Raises NotHere for a class of Fluid that is not here, AttributeError for one that there is not.
+        Raises NotHere for a class of Fluid that this package lacks, AttributeError for an unknown one.
         """
         here = sys.modules[__name__]
         options = opt_info or {"trainer": "MultiTrainer", "device_worker": "Hogwild"}

@@ -1,4 +1,4 @@
-"""Fluid's `unique_name`: the counters behind the names of variables and layers."""
+"""Fluid's `unique_name`: the counters for the names of variables and layers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pstranspile.frontends.layers.draft import Names
 
 
 class UniqueNameGenerator(Names):
-    """Counters, with a prefix for every name that is made."""
+    """Counters for names, with a prefix that every name gets."""
 
     def __init__(self, prefix: str | None = None):
         super().__init__()
         self.prefix = prefix or ""
 
     def mint(self, key: str) -> str:
-        """The next name of `key`: `fc` gives fc_0, fc_1, ..."""
+        """The next name for `key`: `fc` gives fc_0, fc_1, ..."""
         return self.prefix + super().mint(key)
 
     __call__ = mint
@@ -33,26 +33,26 @@ def generator() -> UniqueNameGenerator:
 
 
 def generate(key: str) -> str:
-    """The next name of `key`: `fc` gives fc_0, fc_1, ..."""
+    """The next name for `key`: `fc` gives fc_0, fc_1, ..."""
     return generator().mint(key)
 
 
 def generate_with_ignorable_key(key: str) -> str:
-    """The next name of `key`, for variables whose names tell nothing."""
+    """The next name for `key`, for variables whose names have no meaning."""
     return generate(key)
 
 
 class Switched(NamedTuple):
-    """The counters that were in use, and where Fluid has a checker of names of dygraph."""
+    """The previous counters, and None in the place of Fluid's checker of names in dygraph."""
 
     generator: UniqueNameGenerator
     para_name_checker: None = None
 
 
 def switch(new_generator: UniqueNameGenerator | Switched | None = None, new_para_name_checker: None = None) -> Switched:
-    """Goes on with other counters (default: fresh ones); gives those that were in use, as the first of two values.
+    """Replaces the counters in use (default: by new ones); returns the previous ones, as the first of two values.
 
-    It takes what it gives, also whole, as before Fluid 1.8, where it gave the counters alone.
+    The result can be passed back, as a whole or its first value alone, which is what Fluid before 1.8 returned.
     """
     before = Switched(_CURRENT[0])
     chosen = new_generator.generator if isinstance(new_generator, Switched) else new_generator
@@ -62,7 +62,7 @@ def switch(new_generator: UniqueNameGenerator | Switched | None = None, new_para
 
 @contextmanager
 def guard(new_generator: UniqueNameGenerator | str | bytes | None = None) -> Generator[None]:
-    """Other counters for the block: those given, or fresh ones with a text as the prefix of all names."""
+    """A context manager with other counters: the given ones, or new ones with a text as the prefix of all names."""
     if isinstance(new_generator, bytes):
         new_generator = new_generator.decode()
     if isinstance(new_generator, str):

@@ -1,6 +1,6 @@
 """Fluid's `wrapped_decorator` and `annotations`: decorators of functions.
 
-They keep the signature of what they decorate, or say that another function has taken its place.
+They keep the signature of the decorated function, or mark it as deprecated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pstranspile.fluid.missing import names_of_fluid
 
 
 def wrap_decorator(decorator_func: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The decorator that calls what `decorator_func` makes of a function, under the function's name and signature."""
+    """A decorator that calls the result of `decorator_func` for a function, and keeps the function's name and
+    signature.
+    """
 
     def decorate(function: Any) -> Any:
         decorated = decorator_func(function)
@@ -30,11 +32,11 @@ def wrap_decorator(decorator_func: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 
 signature_safe_contextmanager = wrap_decorator(contextmanager)
-"""The decorator `contextlib.contextmanager`, which keeps the signature."""
+"""The decorator `contextlib.contextmanager`, with the signature of the function kept."""
 
 
 def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[[Any], Any]:
-    """A decorator of functions that say on stderr at every call what to call instead."""
+    """A decorator for functions that print on stderr, at every call, what to call instead."""
 
     def decorate(function: Any) -> Any:
         notice = f"API {function.__name__} is deprecated since {since}. Please use {instead} instead."

@@ -1,1 +1,3 @@
-"""The mutable graph that scripts build: programs, blocks, ops and variables as views on drafts of the frozen ones."""
+"""The mutable graph that scripts build: programs, blocks, ops and variables, each a view on a draft of its frozen
+counterpart.
+"""

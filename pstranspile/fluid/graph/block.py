@@ -21,7 +21,7 @@ from pstranspile.ops.schema import registered
 
 
 class Vars(Mapping[str, Variable]):
-    """The variables of a block by name, as they are now."""
+    """A live mapping from names to the variables of a block."""
 
     def __init__(self, block: Any):
         self._block = block
@@ -38,7 +38,7 @@ class Vars(Mapping[str, Variable]):
         return len(self._block.draft.vars)
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Takes a variable out of the block."""
+        """Removes a variable from the block and returns it, or the default if there is none."""
         if name not in self._block.draft.vars and default:
             return default[0]
         result = self[name]
@@ -50,7 +50,7 @@ class Vars(Mapping[str, Variable]):
 
 
 class Block:
-    """A block of a program: its variables and its ops, which live in the draft of the block."""
+    """A block of a program: a view on the variables and ops that the block's draft has."""
 
     def __init__(self, program: Any, idx: int):
         self.program = program
@@ -61,12 +61,12 @@ class Block:
 
     @property
     def drafts_index(self) -> int:
-        """The index of the block, by which attributes refer to it."""
+        """The index of the block, which attributes of ops store to refer to it."""
         return self.idx
 
     @property
     def draft(self) -> BlockDraft:
-        """What the block holds."""
+        """The draft that has the block's variables and ops."""
         return self.program.drafts[self.idx]
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Block:
 
     @property
     def desc(self) -> BlockDesc:
-        """The block under the names of Fluid's descriptions."""
+        """The block under the method names of Fluid's descriptions."""
         return BlockDesc(self)
 
     def _to_readable_code(self, skip_op_callstack: bool = True) -> str:
@@ -95,7 +95,7 @@ class Block:
 
     @property
     def forward_block_idx(self) -> int:
-        """The index of the block whose gradients this one computes, -1 for none."""
+        """The index of the forward block that this block computes gradients for, -1 for none."""
         return self.draft.forward_block
 
     # variables
@@ -106,7 +106,7 @@ class Block:
         return Vars(self)
 
     def view(self, name: str) -> Variable:
-        """The variable of this block with this name, always the same object."""
+        """The variable of this block with a name; every call returns the same object."""
         view = self._views.get(name)
         is_parameter = self.draft.vars[name].parameter is not None
         if view is None or isinstance(view, Parameter) != is_parameter:
@@ -114,7 +114,7 @@ class Block:
         return view
 
     def adopt(self, view: Variable) -> None:
-        """Has a variable that is declared in the block be this object."""
+        """Makes an object the view on a variable that is already declared in the block."""
         self._views[view.name] = view
 
     def has_var(self, name: str) -> bool:
@@ -170,9 +170,9 @@ class Block:
         need_check_feed: bool = False,
         **others: Any,
     ) -> Variable:
-        """Declares a variable; one that is there already gets what is given.
+        """Declares a variable, or changes the declaration of an existing one by the arguments that are not None.
 
-        Raises ValueError where that has another element type, other dims or another LoD level.
+        Raises ValueError where the existing variable has another element type, other dims or another LoD level.
         """
         from pstranspile.fluid import unique_name
 
@@ -208,7 +208,8 @@ class Block:
     def create_parameter(
         self, *, name: str | None = None, shape: Any, dtype: Any, initializer: Any = None, **others: Any
     ) -> Parameter:
-        """Declares a parameter in block 0; an initializer makes the op that fills it in this block, if there is none.
+        """Declares a parameter in block 0; an initializer makes the op that fills the parameter in this block, unless
+        one is there.
 
         Raises ValueError without dims or element type, and for a dim below 0.
         """
@@ -241,7 +242,7 @@ class Block:
         return result
 
     def _remove_var(self, name: str) -> None:
-        """Takes a variable out of the block."""
+        """Removes a variable from the block, if it is there."""
         self.draft.vars.pop(name, None)
 
     def _rename_var(self, name: str, new_name: str) -> Variable:
@@ -257,7 +258,7 @@ class Block:
         return self.view(new_name)
 
     def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
-        """Declares a variable like one of another block."""
+        """Declares a variable like one of another block, and returns it."""
         self.draft.vars[var.name] = var.var._replace(parameter=None, persistable=force_persistable or var.persistable)
         return self.view(var.name)
 
@@ -265,14 +266,14 @@ class Block:
 
     @property
     def ops(self) -> list[Operator]:
-        """The ops in order, always the same objects."""
+        """The ops in order; every call returns the same objects."""
         held = list(self.draft.all_ops())
         views = {id(op): self._ops.get(id(op)) or Operator(self, op) for op in held}
         self._ops = views
         return [views[id(op)] for op in held]
 
     def op(self, index: int) -> Operator:
-        """The op at a place; places below 0 are counted from the end. Raises IndexError for a place that is none."""
+        """The op at an index; negative indices count from the end. Raises IndexError for an index out of range."""
         draft, size = self.draft, self.op_size()
         place = index + size if index < 0 else index
         if not 0 <= place < size:
@@ -287,14 +288,16 @@ class Block:
         return len(self.draft.ops) + len(self.draft.front)
 
     def _settle(self) -> list[Op]:
-        """The ops as one list that may be changed."""
+        """Joins the ops that were put in front with the others, and returns the list, which callers may change."""
         draft = self.draft
         draft.ops[:0] = list(reversed(draft.front))
         draft.front.clear()
         return draft.ops
 
     def replace(self, view: Operator, op: Op) -> None:
-        """Puts an op in the place of another one. Raises ValueError when that is not in the block any more."""
+        """Puts another op where `view` has its own. Raises ValueError when the op of `view` is no
+        longer in the block.
+        """
         draft = self.draft
         for held in (draft.ops, draft.front):
             for index, known in enumerate(held):
@@ -314,11 +317,13 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> Operator:
-        """Makes an op at the end of the block, and declares what it writes with dims that follow."""
+        """Appends an op to the block, and declares the variables that it writes with the dims that follow from its
+        inputs.
+        """
         return self._made(type, inputs, outputs, attrs, front=False)
 
     def insert_blank_op(self, index: int) -> Operator:
-        """Makes an op at a place of the block that has no type yet (`op.desc.copy_from` gives it one)."""
+        """Inserts an op without a type at an index (`op.desc.copy_from` gives it one)."""
         made = Op("", role=None, role_vars=None)
         self._settle().insert(index, made)
         view = self._ops[id(made)] = Operator(self, made)
@@ -332,7 +337,7 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> Operator:
-        """Makes an op in front of all others."""
+        """Inserts an op in front of all others, like `append_op`."""
         return self._made(type, inputs, outputs, attrs, front=True)
 
     prepend_op = _prepend_op
@@ -345,14 +350,14 @@ class Block:
         outputs: Mapping[str, Any] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> Operator:
-        """Makes an op at a place of the block."""
+        """Inserts an op at an index, like `append_op`."""
         made = self._made(type, inputs, outputs, attrs, front=False)
         held = self._settle()
         held.insert(index, held.pop())
         return made
 
     def _remove_op(self, index: int) -> None:
-        """Takes out the op at a place."""
+        """Removes the op at an index."""
         del self._settle()[index]
 
     def _made(

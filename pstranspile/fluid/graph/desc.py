@@ -1,4 +1,6 @@
-"""Blocks, ops and variables under the names of Fluid's descriptions (`block.desc`, `op.desc`, `variable.desc`)."""
+"""Blocks, ops and variables under the method names of Fluid's descriptions (`block.desc`, `op.desc`,
+`variable.desc`).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,15 @@ from pstranspile.ir.model import Block, Op, Program, TensorType
 from pstranspile.ops import schema_of
 
 ALONE: dict[str, Callable[[str], Any]] = {}
-"""`op` makes an op of a type that is in no block, `variable` a variable of a name in a block of its own.
+"""Two functions that make objects outside of any program: `op` makes an op of a type that is in no block, `variable`
+makes a variable of a name in a block of its own.
 
-The modules of ops and programs put them here, because they import this one.
+The modules that define ops and programs register them, because they import this module.
 """
 
 
 class AttrType(Numbers):
-    """Kinds of attributes, by Fluid's numbers."""
+    """Kinds of attributes, numbered as in Fluid."""
 
     INT = 0
     FLOAT = 1
@@ -37,7 +40,7 @@ class AttrType(Numbers):
 
 
 class BlockDesc:
-    """What scripts ask of `block.desc`."""
+    """A block under the methods that scripts call on `block.desc`."""
 
     def __init__(self, block: Any):
         self._block = block
@@ -45,7 +48,7 @@ class BlockDesc:
         self.parent: int = block.parent_idx
 
     def type_outputs(self, op: Op) -> None:
-        """Gives what an op writes in this block the dims that follow, where none are declared. Raises ShapeError."""
+        """Declares the dims of the outputs of an op in this block, where none are declared. Raises ShapeError."""
         live = self._block.program.live()
         with live.inside(self._block.idx):
             live.type_outputs(op)
@@ -65,7 +68,7 @@ class BlockDesc:
         return self._block.forward_block_idx
 
     def _set_forward_block_idx(self, index: int) -> None:
-        """Declares whose gradients the block computes."""
+        """Declares which block this one computes gradients for."""
         self._block.draft.forward_block = int(index)
 
     def serialize_to_string(self) -> bytes:
@@ -79,23 +82,23 @@ class BlockDesc:
         return self._block.op_size()
 
     def op(self, index: int) -> OpDesc:
-        """The op at a place."""
+        """The op at an index."""
         return self._block.ops[index].desc
 
     def append_op(self) -> OpDesc:
-        """Makes an op at the end, which says nothing yet."""
+        """Appends an op without type, inputs and outputs."""
         return self._insert_op(self.op_size())
 
     def _prepend_op(self) -> OpDesc:
-        """Makes an op in front of all others, which says nothing yet."""
+        """Inserts an op without type, inputs and outputs in front of all others."""
         return self._insert_op(0)
 
     def _insert_op(self, index: int) -> OpDesc:
-        """Makes an op at a place, which says nothing yet."""
+        """Inserts an op without type, inputs and outputs at an index."""
         return self._block.insert_blank_op(index).desc
 
     def all_vars(self) -> list[Any]:
-        """The variables."""
+        """The block's variables."""
         return [var.desc for var in self._block.vars.values()]
 
     def has_var(self, name: str | bytes) -> bool:
@@ -107,7 +110,7 @@ class BlockDesc:
         return self.find_var_recursive(name) is not None
 
     def find_var_recursive(self, name: str | bytes) -> Any:
-        """The variable that a name means in this block, None if there is none."""
+        """The variable that a name refers to in this block or those around it, None if there is none."""
         found = self._block.find_var_recursive(_text(name))
         return None if found is None else found.desc
 
@@ -116,16 +119,16 @@ class BlockDesc:
         return self._block.var(_text(name)).desc if self.has_var(name) else None
 
     def var(self, name: str | bytes) -> Any:
-        """The variable of this name, which is declared if there is none."""
+        """The variable of this name, which is declared first if there is none."""
         return self.find_var(name) or self._block.create_var(name=_text(name)).desc
 
     def _remove_op(self, start: int, end: int) -> None:
-        """Takes out the ops from one place to the one before another."""
+        """Removes the ops from index `start` up to `end`, without the latter."""
         for _ in range(start, end):
             self._block._remove_op(start)  # pyright: ignore[reportPrivateUsage]
 
     def _remove_var(self, name: str | bytes) -> None:
-        """Takes a variable out of the block."""
+        """Removes a variable from the block, if it is there."""
         self._block._remove_var(_text(name))  # pyright: ignore[reportPrivateUsage]
 
     def _rename_var(self, name: str | bytes, new_name: str | bytes) -> None:
@@ -134,7 +137,9 @@ class BlockDesc:
 
 
 class OpDesc:
-    """What scripts ask of `op.desc`; without an op, that of a new one in no block. Two are equal of one op."""
+    """An op under the methods that scripts call on `op.desc`. Without an op, it makes a new one in no block. Two
+    descriptions of one op are equal.
+    """
 
     def __init__(self, op: Any = None):
         self._op: Any = ALONE["op"]("") if op is None else op
@@ -147,7 +152,7 @@ class OpDesc:
 
     @property
     def frozen(self) -> Op:
-        """The op as a value."""
+        """The op as a frozen value."""
         return self._op.frozen
 
     def block(self) -> BlockDesc:
@@ -163,32 +168,32 @@ class OpDesc:
         return self._op.type
 
     def set_type(self, op_type: str) -> None:
-        """Makes the op one of another type."""
+        """Changes the op's type."""
         self._op.become(self._op.frozen._replace(type=op_type))
 
     def copy_from(self, other: OpDesc) -> None:
-        """Makes the op what another one is."""
+        """Makes the op a copy of another one."""
         self._op.become(other.frozen)
 
     def infer_var_type(self, _block: Any) -> None:
-        """Does nothing: an op's outputs get their kinds when the op is made."""
+        """Does nothing, because the kinds of an op's outputs are set when the op is made."""
 
     def check_attrs(self) -> None:
-        """Gives the op the defaults of attributes that it does not carry."""
+        """Adds the defaults of all attributes that the op does not carry."""
         op, schema = self.frozen, schema_of(self.frozen.type)
         if schema is not None:
             self._op.become(op._replace(attrs=FrozenMap({**schema.defaults, **op.attrs})))
 
     def infer_shape(self, block: BlockDesc) -> None:
-        """Gives what the op writes in a block the dims that follow, where none are declared. Raises ShapeError."""
+        """Declares the dims of the op's outputs in a block, where none are declared. Raises ShapeError."""
         block.type_outputs(self._op.frozen)
 
     def inputs(self) -> dict[str, list[str]]:
-        """The variables of every input slot."""
+        """The variables of every input slot, by slot."""
         return {slot: list(names) for slot, names in self._op.frozen.inputs.items()}
 
     def outputs(self) -> dict[str, list[str]]:
-        """The variables of every output slot."""
+        """The variables of every output slot, by slot."""
         return {slot: list(names) for slot, names in self._op.frozen.outputs.items()}
 
     def input(self, name: str) -> list[str]:
@@ -200,23 +205,23 @@ class OpDesc:
         return self._op.output(name)
 
     def input_names(self) -> list[str]:
-        """The input slots."""
+        """The names of the input slots."""
         return self._op.input_names
 
     def output_names(self) -> list[str]:
-        """The output slots."""
+        """The names of the output slots."""
         return self._op.output_names
 
     def input_arg_names(self) -> list[str]:
-        """All variables read."""
+        """The names of all variables that the op reads."""
         return self._op.input_arg_names
 
     def output_arg_names(self) -> list[str]:
-        """All variables written."""
+        """The names of all variables that the op writes."""
         return self._op.output_arg_names
 
     def attr_names(self) -> list[str]:
-        """The attributes that the op carries."""
+        """The names of the attributes that the op carries."""
         return self._op.attr_names
 
     def has_attr(self, name: str) -> bool:
@@ -224,12 +229,12 @@ class OpDesc:
         return self._op.has_attr(name)
 
     def attr(self, name: str) -> Any:
-        """The value of an attribute; the index of a block for a block."""
+        """The value of an attribute; for a block its index."""
         value = self._op.attr(name)
         return getattr(value, "idx", value)
 
     def attr_type(self, name: str) -> AttrType:
-        """The kind of an attribute. Raises ValueError for one that the op does not carry."""
+        """The kind of an attribute. Raises ValueError for an attribute that the op does not carry."""
         self._op.attr(name)
         value = self._op.frozen.attrs.get(name)
         if value is None:
@@ -237,13 +242,13 @@ class OpDesc:
         return AttrType(kind_of_value(value).value)
 
     def block_attr_id(self, name: str) -> int:
-        """The index of the block that an attribute names."""
+        """The index of the block that an attribute refers to."""
         return self._op.attr(name).idx
 
     _block_attr_id = block_attr_id
 
     def _blocks_attr_ids(self, name: str) -> list[int]:
-        """The indices of the blocks that an attribute names."""
+        """The indices of the blocks that an attribute refers to."""
         return [block.idx for block in self._op.attr(name)]
 
     def set_input(self, slot: str, names: Sequence[str]) -> None:
@@ -261,32 +266,32 @@ class OpDesc:
     set_attr = _set_attr
 
     def set_block_attr(self, name: str, block: BlockDesc) -> None:
-        """Has an attribute name a block."""
+        """Makes an attribute refer to a block."""
         self._op.set_attr(name, BlockRef(block.id))
 
     def set_blocks_attr(self, name: str, blocks: Sequence[BlockDesc]) -> None:
-        """Has an attribute name several blocks."""
+        """Makes an attribute refer to several blocks."""
         self._op.set_attr(name, BlockRefs(block.id for block in blocks))
 
     def set_is_target(self, is_target: bool) -> None:
-        """Declares whether pruning keeps the op and what it needs."""
+        """Declares whether pruning keeps the op and the ops that it needs."""
         self._op.become(self.frozen._replace(is_target=bool(is_target)))
 
     def remove_attr(self, name: str) -> None:
-        """Takes an attribute off the op."""
+        """Removes an attribute from the op."""
         self._op._remove_attr(name)  # pyright: ignore[reportPrivateUsage]
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
-        """Reads another variable in place of one."""
+        """Replaces a variable by another among those that the op reads."""
         self._op._rename_input(old_name, new_name)  # pyright: ignore[reportPrivateUsage]
 
     def _rename_output(self, old_name: str, new_name: str) -> None:
-        """Writes another variable in place of one."""
+        """Replaces a variable by another among those that the op writes."""
         self._op._rename_output(old_name, new_name)  # pyright: ignore[reportPrivateUsage]
 
 
 def message_of(block: Block) -> Any:
-    """A block as a message `BlockDesc` of protobuf."""
+    """A block as protobuf's message `BlockDesc`."""
     from pstranspile.fluid.proto import ProgramDesc
     from pstranspile.frontends.program_desc import program_to_bytes
 
@@ -301,7 +306,9 @@ _UNKNOWN = TensorType(dtype_of("float32"), ())
 
 
 class VarDesc:
-    """What scripts ask of `variable.desc`; with a name, that of a new one. Two are equal of one variable."""
+    """A variable under the methods that scripts call on `variable.desc`. Given a name, it makes a new variable. Two
+    descriptions of one variable are equal.
+    """
 
     VarType = VarType
 
@@ -323,7 +330,7 @@ class VarDesc:
         self._variable = self._variable.block._rename_var(self._variable.name, name)
 
     def shape(self) -> list[int]:
-        """The declared dims."""
+        """The declared dims, -1 for an unknown one."""
         return list(self._variable.shape)
 
     get_shape = shape
@@ -341,7 +348,7 @@ class VarDesc:
         self._variable.redeclare(dtype=dtype_of(dtype))
 
     def lod_level(self) -> int:
-        """How deep the sequences nest."""
+        """The LoD level: how deep the variable's sequences nest."""
         return self._variable.lod_level
 
     def set_lod_level(self, level: int) -> None:
@@ -349,7 +356,7 @@ class VarDesc:
         self._variable.redeclare(lod_level=int(level))
 
     def type(self) -> VarType:
-        """The kind of variable."""
+        """The variable's kind, as a VarType."""
         return self._variable.type
 
     def set_type(self, kind: Any) -> None:
@@ -365,14 +372,14 @@ class VarDesc:
         self._change(persistable=bool(persistable))
 
     def need_check_feed(self) -> bool:
-        """Whether the dims and the element type of what is fed are looked at."""
+        """Whether runs check the dims and the element type of the value that is fed."""
         return self._variable.need_check_feed
 
     def set_need_check_feed(self, need_check_feed: bool) -> None:
-        """Declares whether the dims and the element type of what is fed are looked at."""
+        """Declares whether runs check the dims and the element type of the value that is fed."""
         self._change(need_check_feed=bool(need_check_feed))
 
-    # what a reader yields
+    # variables that are readers
 
     def shapes(self) -> list[list[int]]:
         """The dims of each tensor that a reader yields."""
@@ -399,7 +406,7 @@ class VarDesc:
         self._yields([{"lod_level": int(level)} for level in levels])
 
     def serialize_to_string(self) -> bytes:
-        """The declaration as the bytes of a message `VarDesc`."""
+        """The variable's declaration as the bytes of a message `VarDesc`."""
         var = self._variable.var
         return message_of(Block(FrozenMap({var.name: var}))).vars[0].SerializeToString()
 

@@ -1,4 +1,4 @@
-"""What Fluid's programs know of their part in a cluster."""
+"""The attributes by which Fluid's programs know their role in a cluster."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from typing import Any
 from pstranspile.ir.distribution import Distribution
 
 TEST = "test"
-"""The part of a machine's programs that copies for tests are."""
+"""The value of `PartInCluster.part` for copies for tests."""
 
 
 class PartInCluster:
-    """The base of programs: the `distribution` that compiles write, under the names of Fluid's attributes."""
+    """The base class of programs: the `distribution` that a compile writes into a program, under the names of Fluid's
+    attributes.
+    """
 
     def __init__(self) -> None:
         self.distribution: Distribution | None = None
         self.machine: Any = None
-        """The machine of a cluster that runs the program, None for one machine alone."""
+        """The machine of a cluster that runs the program, None outside of a cluster."""
         self.part = ""
-        """The program's part on that machine: `main`, `startup`, or `test` for test copies of the main program."""
+        """Which of that machine's programs this is: `main`, `startup`, or `test` for test copies of the
+        main program.
+        """
         self._overview: Any = None
         self._fleet_opt: Any = None
         self._pipeline_opt: Any = None
@@ -31,7 +35,7 @@ class PartInCluster:
 
     @property
     def _is_distributed(self) -> bool:
-        """Whether the program is one of a cluster with servers."""
+        """Whether the program belongs to a cluster with servers."""
         return self._known().is_distributed
 
     @_is_distributed.setter
@@ -40,7 +44,7 @@ class PartInCluster:
 
     @property
     def _is_chief(self) -> bool:
-        """Whether it is trainer 0's."""
+        """Whether the program belongs to trainer 0."""
         return self._known().is_chief
 
     @_is_chief.setter
@@ -49,7 +53,7 @@ class PartInCluster:
 
     @property
     def _endpoints(self) -> list[str]:
-        """Endpoints of the parameter servers."""
+        """The endpoints of the parameter servers."""
         return list(self._known().endpoints)
 
     @_endpoints.setter
@@ -58,7 +62,7 @@ class PartInCluster:
 
     @property
     def _ps_endpoint(self) -> str | None:
-        """Endpoint of the parameter server that runs the program, or that it loads from; None if there is none."""
+        """The endpoint of the parameter server that runs the program, or that it loads from; None if there is none."""
         return self._known().ps_endpoint
 
     @_ps_endpoint.setter
@@ -67,7 +71,7 @@ class PartInCluster:
 
     @property
     def _trainers_endpoints(self) -> list[str]:
-        """Endpoints of the trainers, in a cluster without servers."""
+        """The endpoints of the trainers, in a cluster without servers."""
         return list(self._known().trainers_endpoints)
 
     @_trainers_endpoints.setter
@@ -76,7 +80,7 @@ class PartInCluster:
 
     @property
     def _distributed_lookup_table(self) -> str | None:
-        """The table that is on the servers only."""
+        """The name of the table that only the servers have, None if there is none."""
         return self._known().distributed_lookup_table
 
     @_distributed_lookup_table.setter
@@ -85,7 +89,7 @@ class PartInCluster:
 
     @property
     def _parameters_on_pservers(self) -> Any:
-        """The overview of variables on servers, None for a program of no cluster."""
+        """The overview of variables on servers, None for a program outside of a cluster."""
         if self._overview is None and self.machine is not None:
             from pstranspile.fluid.transpiler.details import overview_of
 
@@ -98,7 +102,7 @@ class PartInCluster:
         self._overview = value
 
     def _copy_dist_param_info_from(self, other: Any) -> None:
-        """Takes over what another program knows of its cluster. Raises TypeError for what is no program."""
+        """Copies what another program knows of its cluster. Raises TypeError if `other` is no program."""
         if not isinstance(other, PartInCluster):
             raise TypeError(f"it takes a Program, not a value of type {type(other).__name__}")
         self.distribution, self._overview = other.distribution, other._parameters_on_pservers

@@ -1,4 +1,4 @@
-"""A draft over two of Fluid's programs: what is made in it stands in them at once."""
+"""A draft over two of Fluid's programs: ops and variables made in the draft are in the programs at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HERE = str(Path(pstranspile.__file__).parent) + os.sep
 
 
 def script_line() -> Location | None:
-    """The innermost line under way that is not of this package; None if there is none."""
+    """The line that is being run in the innermost frame outside of this package; None if there is none."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_code.co_filename.startswith(_HERE):
         if frame.f_back is None:
@@ -39,14 +39,14 @@ _WITHOUT_DEVICE = frozenset(
         *("c_sync_calc_stream", "c_sync_comm_stream"),
     }
 )
-"""Op types that are carried out by the executor's thread, wherever the others are."""
+"""Op types that the executor's thread carries out, on whatever device the other ops run."""
 
 SCOPES = [Scopes()]
-"""The name scopes in use; there is one tree for all programs, as in Fluid."""
+"""The name scopes in use, shared by all programs as in Fluid."""
 
 
 class DoesNotFit(DiagnosticError, ShapeError):
-    """The inputs of an op that a script makes don't fit together: a finding at the script's line."""
+    """The error that an op which a script makes has inputs that don't fit together; it names the script's line."""
 
     def __init__(self, op: Op, problem: ShapeError):
         ShapeError.__init__(self, problem.message, problem.slot, problem.gives)
@@ -55,7 +55,7 @@ class DoesNotFit(DiagnosticError, ShapeError):
 
 
 class LiveDraft(Draft):
-    """The draft of a main and a start-up program of Fluid's interface. It keeps nothing itself."""
+    """The draft of a main and a start-up program of Fluid's interface. All of its state is in these programs."""
 
     def __init__(self, program: Any, startup_program: Any):
         self.program = program
@@ -69,12 +69,12 @@ class LiveDraft(Draft):
 
     @property
     def origin(self) -> Origin:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The origin of ops made now: the script's current line, which findings about these ops name."""
+        """The origin of ops made now: the script's current line, which diagnostics about these ops name."""
         return Origin(MAIN, self.program.current_block_idx, -1, script_line())
 
     @property
     def names(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The counters in use."""
+        """The counters for unique names that are in use."""
         return unique_name.generator()
 
     @property
@@ -98,7 +98,9 @@ class LiveDraft(Draft):
         outputs: Mapping[str, Names_],
         attrs: Mapping[str, object] | None = None,
     ) -> Op:
-        """An op as in any draft. Warns where the device in use has no effect, or replaces `force_cpu`."""
+        """An op, made as in any draft. Warns where the device in use has no effect, or where it
+        overrides `force_cpu`.
+        """
         given, device = attrs or {}, self.scopes.device
         if device is not None and op_type in _WITHOUT_DEVICE:
             warn(f"The Op({op_type}) is not support to set device.")  # scripts compare with it
@@ -110,17 +112,18 @@ class LiveDraft(Draft):
         return super().make(op_type, inputs, outputs, attrs)
 
     def type_outputs(self, op: Op) -> None:
-        """Declares the dims of an op's outputs as in any draft. Raises DoesNotFit."""
+        """Declares the dims of an op's outputs, as in any draft. Raises DoesNotFit if its inputs don't fit together."""
         try:
             super().type_outputs(op)
         except ShapeError as problem:
             raise DoesNotFit(op, problem) from None
 
     def inferred(self, op: Op) -> Types:
-        """The types of an op's outputs; if inputs don't fit, but Fluid refuses only to run the op, those it declares.
+        """The types of an op's outputs. If the inputs don't fit, but Fluid refuses only to run the op, they are the
+        types that Fluid declares.
 
-        Some of Fluid's ops declare dims of 0 where they know none, so these fit any. Raises ShapeError where Fluid does
-        not make the op.
+        Some of Fluid's ops declare dims of 0 where the dims are unknown, so a dim of 0 fits any. Raises ShapeError
+        where Fluid refuses to make the op.
         """
         try:
             return super().inferred(op)
@@ -133,7 +136,9 @@ class LiveDraft(Draft):
             return infer_types(op, self._type_without_zeros)
 
     def seen(self, name: str) -> TensorType | None:
-        """A variable's type as the shape rules see it; as in Fluid, it has one dim of length 0 if none is declared."""
+        """A variable's type as the shape rules see it: as in Fluid, a variable without declared dims has one dim of
+        length 0.
+        """
         held = self.type_of(name)
         return held if held is None or held.shape else held._replace(shape=(0,))
 
@@ -152,7 +157,7 @@ class LiveDraft(Draft):
 
     @property
     def role(self) -> OpRole:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The role of ops that are made."""
+        """The role of ops made now."""
         return self.program.role
 
     @role.setter
@@ -161,7 +166,7 @@ class LiveDraft(Draft):
 
     @property
     def role_vars(self) -> tuple[str, ...]:  # pyright: ignore
-        """The role variables of ops that are made."""
+        """The role variables of ops made now."""
         return self.program.role_vars
 
     @role_vars.setter
@@ -179,11 +184,11 @@ class LiveDraft(Draft):
         return self.program.random_seed
 
     def main(self) -> FrozenProgram:
-        """The main program as it stands now."""
+        """The main program as a frozen value."""
         return self.program.freeze()
 
     def module(self) -> Module:
-        """Both programs as they stand now."""
+        """Both programs as frozen values."""
         return Module(FrozenMap({MAIN: self.program.freeze(), STARTUP: self.startup_program.freeze()}))
 
     def sibling(self) -> Draft:
@@ -193,5 +198,5 @@ class LiveDraft(Draft):
         return LiveDraft(other, self.startup_program)
 
     def value(self, name: str) -> Value:
-        """A variable of the main program as layers take it."""
+        """A variable of the main program as the value that layers take."""
         return Value(self, name)

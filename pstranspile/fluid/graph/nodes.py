@@ -1,6 +1,6 @@
 """A program as a graph of nodes, under the names of Fluid's core (`core.Graph`, `core.Node`).
 
-Fluid's `IrGraph` stands over it, whose nodes scripts rearrange.
+Fluid's `IrGraph` wraps such a graph; scripts rearrange its nodes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ EMPTY, CONTROL = "@EMPTY@", "__control_var"
 
 
 class Node:
-    """An op, or a value of a variable: each time that an op writes a variable it makes another node."""
+    """An op, or one value of a variable: every write of a variable by an op makes a new node."""
 
     class Type(Numbers):
-        """What a node stands for."""
+        """What a node stands for: an op or a variable."""
 
         Operation = 0
         Variable = 1
@@ -44,15 +44,15 @@ class Node:
         return self._kind
 
     def id(self) -> int:
-        """The number of the node in its graph."""
+        """The node's number in its graph."""
         return self._number
 
     def op(self) -> Any:
-        """The description of the op, None for none."""
+        """The op's description, None for a variable's node."""
         return self._described if self.is_op() else None
 
     def var(self) -> Any:
-        """The description of the variable, None for none."""
+        """The variable's description, None for an op's node or a variable without one."""
         return self._described if self.is_var() else None
 
     def is_op(self) -> bool:
@@ -64,23 +64,23 @@ class Node:
         return not self.is_op()
 
     def is_ctrl_var(self) -> bool:
-        """Whether the node only says that one op runs after another."""
+        """Whether the node only makes one op run after another."""
         return self.is_var() and CONTROL in self._name
 
     def clear_inputs(self) -> None:
-        """Takes all nodes off the inputs."""
+        """Removes all input nodes."""
         self.inputs.clear()
 
     def clear_outputs(self) -> None:
-        """Takes all nodes off the outputs."""
+        """Removes all output nodes."""
         self.outputs.clear()
 
     def remove_input(self, node: Node | int) -> None:
-        """Takes a node, or the one of a number, off the inputs, if it is among them."""
+        """Removes a node, given itself or by number, from the inputs, if it is there."""
         _take_off(self.inputs, node)
 
     def remove_output(self, node: Node | int) -> None:
-        """Takes a node, or the one of a number, off the outputs, if it is among them."""
+        """Removes a node, given itself or by number, from the outputs, if it is there."""
         _take_off(self.outputs, node)
 
     def append_input(self, node: Node) -> None:
@@ -135,45 +135,47 @@ class Graph:
         return self._add(name, Node.Type.Variable, None if known is None else known.desc)
 
     def nodes(self) -> set[Node]:
-        """All nodes."""
+        """All nodes of the graph."""
         return set(self._nodes.values())
 
     def create_var_node(self, desc: VarDesc) -> Node:
-        """Makes a node for a variable, which the program gets if it has none of this name."""
+        """Adds a node for a variable, and declares the variable in the program if there is none of its name."""
         variable: Any = desc._variable  # pyright: ignore[reportPrivateUsage]
         self._program.global_block().draft.vars.setdefault(desc.name(), variable.var)
         return self._named(desc.name())
 
     def create_op_node(self, desc: OpDesc) -> Node:
-        """Makes a node for a copy of an op, without edges."""
+        """Adds a node for a copy of an op, without edges."""
         return self._add(desc.type(), Node.Type.Operation, Operator(self._program.global_block(), desc.frozen).desc)
 
     def create_control_dep_var(self) -> Node:
-        """Makes a node that can say that one op runs after another."""
+        """Adds a node that, with edges, makes one op run after another."""
         return self._add(f"{CONTROL}@{self._made}", Node.Type.Variable)
 
     def create_empty_node(self, name: str, kind: Node.Type) -> Node:
-        """Makes a node that nothing describes."""
+        """Adds a node without a description."""
         return self._add(name, kind)
 
     def remove_node(self, node: Node) -> Node:
-        """Takes a node out; its edges stay. Raises KeyError for one of another graph."""
+        """Removes a node and returns it; edges to it stay. Raises KeyError for a node of another graph."""
         return self._nodes.pop(node.id())
 
     def release_nodes(self) -> set[Node]:
-        """Takes all nodes out."""
+        """Removes all nodes and returns them."""
         nodes = self.nodes()
         self._nodes.clear()
         return nodes
 
     def retrieve_node(self, number: int) -> Node | None:
-        """The node of a number, None for none."""
+        """The node with a number, None if there is none."""
         return self._nodes.get(number)
 
     def resolve_hazard(self, versions: Mapping[str, Sequence[Node]]) -> None:
-        """Has ops run one after the other that write a variable, and those that read it before it is overwritten.
+        """Adds nodes that order the writers of each variable, and put the readers of a value before the op that
+        overwrites it.
 
-        `versions` has the nodes of each variable, in order. Raises ValueError for a later one that no op makes.
+        `versions` has the nodes of each variable, in order. Raises ValueError if a later node of a variable has no op
+        that writes it.
         """
         for name, nodes in versions.items():
             for old, new in list(pairwise(nodes))[::-1]:
@@ -188,7 +190,7 @@ class Graph:
                         _link(control, writer)
 
     def clone(self) -> Graph:
-        """A copy, without what was noted."""
+        """A copy of the graph, without its notes (`set`)."""
         copy = Graph(ProgramDesc(Program()))
         copy._program, copy._made = self._program.clone(), self._made
         twins: dict[Node, Node] = {}
@@ -204,12 +206,14 @@ class Graph:
         return copy
 
     def origin_program_desc(self) -> ProgramDesc:
-        """The program that the graph was made of."""
+        """The description of the program that the graph was made of."""
         return self._program.desc
 
     @property
     def inner_program(self) -> Program:
-        """The nodes as a program: its ops stand after those that they read from. Raises ValueError for a circle."""
+        """The nodes as a program, whose ops come after those that they read from. Raises ValueError if the graph has a
+        circle.
+        """
         frozen = self._program.freeze()
         ops = tuple(node.op().frozen for node in topology_sort(self) if node.op() is not None)
         names = {node.name() for node in self._nodes.values() if node.var() is not None}
@@ -217,26 +221,26 @@ class Graph:
         main = frozen.main_block._replace(ops=ops, vars=held)
         return Program.of(frozen._replace(blocks=(main, *frozen.blocks[1:])))
 
-    # what is noted of the graph
+    # notes
 
     def has(self, name: str) -> bool:
-        """Whether something is noted under a name."""
+        """Whether the graph has a note under a name."""
         return name in self._notes
 
     def set(self, name: str, value: Any) -> None:
-        """Notes something. Raises ValueError for a name that is taken."""
+        """Stores a value as a note under a name. Raises ValueError if the name has one."""
         if name in self._notes:
             raise ValueError(f"the graph has {name} already: erase it first")
         self._notes[name] = value
 
     def get_string(self, name: str) -> Any:
-        """What is noted under a name. Raises KeyError for nothing."""
+        """The note under a name. Raises KeyError if there is none."""
         return self._notes[name]
 
     get_int = get_bool = get_float = get_double = get_marked_nodes = get_string
 
     def erase(self, name: str) -> None:
-        """Forgets what is noted under a name. Raises KeyError for nothing."""
+        """Removes the note under a name. Raises KeyError if there is none."""
         del self._notes[name]
 
 
@@ -246,13 +250,13 @@ def _link(source: Node, target: Node) -> None:
 
 
 def build_adjacency_list(graph: Graph) -> dict[Node, set[Node]]:
-    """For each op, in the order of their numbers, the ops that make its inputs."""
+    """For each op, in the order of node numbers, the ops that make its inputs."""
     ops = sorted((node for node in graph.nodes() if node.is_op()), key=Node.id)
     return {op: {maker for var in op.inputs for maker in var.inputs} for op in ops}
 
 
 def _sorted(graph: Graph) -> tuple[list[Node], bool]:
-    """The ops, each after those that it reads from, and whether these form a circle."""
+    """The ops, each after those that it reads from, and whether the graph has a circle."""
     before = build_adjacency_list(graph)
     done: dict[Node, None] = {}
     begun: set[Node] = set()
@@ -273,7 +277,7 @@ def _sorted(graph: Graph) -> tuple[list[Node], bool]:
 
 
 def topology_sort(graph: Graph) -> list[Node]:
-    """The ops, each after those that it reads from. Raises ValueError for a circle."""
+    """The ops, each after those that it reads from. Raises ValueError if the graph has a circle."""
     nodes, circle = _sorted(graph)
     if circle:
         raise ValueError("the graph has a circle")
@@ -281,12 +285,12 @@ def topology_sort(graph: Graph) -> list[Node]:
 
 
 def has_circle(graph: Graph) -> bool:
-    """Whether an op reads what it makes, perhaps through other ops."""
+    """Whether the graph has a circle: an op that reads what it makes, perhaps through other ops."""
     return _sorted(graph)[1]
 
 
 def graph_num(graph: Graph) -> int:
-    """How many parts the graph has that no edge joins."""
+    """The number of connected parts of the graph."""
     left, parts = graph.nodes(), 0
     while left:
         parts += 1
@@ -300,7 +304,7 @@ def graph_num(graph: Graph) -> int:
 
 
 def graph_safe_remove_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Takes nodes out, and the edges to them."""
+    """Removes nodes, and the edges to them."""
     gone = set(nodes)
     for node in gone:
         graph.remove_node(node)
@@ -311,14 +315,18 @@ def graph_safe_remove_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
 
 
 class IrNode:
-    """A node of a graph: `node` is the core's. What that has, and what its description has, can be asked here too."""
+    """A wrapper around a node of the core, `node`. Methods of that node and of its description can be called on the
+    wrapper too.
+    """
 
     def __init__(self, node: Node):
         assert isinstance(node, Node), "a node is a core.Node"  # pyright: ignore[reportUnnecessaryIsInstance]
         self.node = node
 
     def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError for what neither has, AssertionError for a node without a description."""
+        """Looks an attribute up in the core's node, then in its description. Raises AttributeError if neither has it,
+        AssertionError for a node without a description.
+        """
         if name.startswith("_") or name == "node":
             raise AttributeError(name)
         if hasattr(self.node, name):
@@ -328,11 +336,11 @@ class IrNode:
         return getattr(described, name if hasattr(described, name) else f"_{name}")
 
     def remove_input(self, node: IrNode | int) -> None:
-        """Takes a node, or the one of a number, off the inputs."""
+        """Removes a node, given itself or by number, from the inputs."""
         self.node.remove_input(node if isinstance(node, int) else node.node)
 
     def remove_output(self, node: IrNode | int) -> None:
-        """Takes a node, or the one of a number, off the outputs."""
+        """Removes a node, given itself or by number, from the outputs."""
         self.node.remove_output(node if isinstance(node, int) else node.node)
 
     remove_input_by_id, remove_output_by_id = remove_input, remove_output
@@ -347,17 +355,19 @@ class IrNode:
 
     @property
     def inputs(self) -> list[IrNode]:
-        """The nodes that the node comes from."""
+        """The nodes that have an edge to this one."""
         return [_wrapped(node, self) for node in self.node.inputs]
 
     @property
     def outputs(self) -> list[IrNode]:
-        """The nodes that come from the node."""
+        """The nodes that this one has an edge to."""
         return [_wrapped(node, self) for node in self.node.outputs]
 
 
 class IrVarNode(IrNode):
-    """A node of a variable: `shape`, `dtype`, `persistable`, `set_shape` and the like are its description's."""
+    """A node of a variable, with the methods of its description, such as `shape`, `dtype`, `persistable` and
+    `set_shape`.
+    """
 
     def __init__(self, node: Node):
         super().__init__(node)
@@ -365,7 +375,7 @@ class IrVarNode(IrNode):
 
 
 class IrOpNode(IrNode):
-    """A node of an op: `input`, `rename_input`, `set_attr` and the like are its description's."""
+    """A node of an op, with the methods of its description, such as `input`, `rename_input` and `set_attr`."""
 
     def __init__(self, node: Node):
         super().__init__(node)
@@ -379,22 +389,22 @@ def _wrapped(node: Node, beside: IrNode) -> IrNode:
 
 
 class IrGraph:
-    """A graph, `graph` in Fluid's core; `for_test` notes that it is one for tests."""
+    """A wrapper around a graph of the core, `graph`; `for_test` marks a graph for tests."""
 
     def __init__(self, graph: Graph, for_test: bool = False):
         assert isinstance(graph, Graph), "a graph is a core.Graph"  # pyright: ignore[reportUnnecessaryIsInstance]
         self.graph, self._for_test = graph, for_test
 
     def clone(self) -> IrGraph:
-        """A copy."""
+        """A copy of the graph, without its notes."""
         return IrGraph(self.graph.clone(), self._for_test)
 
     def is_test(self) -> bool:
-        """Whether the graph is one for tests."""
+        """Whether the graph is marked as one for tests."""
         return self._for_test
 
     def all_nodes(self) -> set[IrNode]:
-        """All nodes."""
+        """All nodes of the graph."""
         return {IrNode(node) for node in self.graph.nodes()}
 
     def all_var_nodes(self) -> set[IrVarNode]:
@@ -410,13 +420,13 @@ class IrGraph:
         return {IrOpNode(node) for node in self.graph.nodes() if node.is_op()}
 
     def create_persistable_node(self, name: str, var_type: Any, shape: Any, var_dtype: Any) -> IrVarNode:
-        """Makes a node, and a variable that is kept from run to run."""
+        """Adds a node for a variable that is kept from run to run, and declares the variable."""
         made = self.create_var_node(name, var_type, shape, var_dtype)
         made.node.var().set_persistable(True)
         return made
 
     def create_var_node(self, name: str, var_type: Any, shape: Any, var_dtype: Any) -> IrVarNode:
-        """Makes a node, and a variable."""
+        """Adds a node for a variable, and declares the variable."""
         desc = VarDesc(name)
         desc.set_type(var_type)
         desc.set_dtype(var_dtype)
@@ -424,17 +434,17 @@ class IrGraph:
         return self.create_var_node_from_desc(desc)
 
     def create_control_dep_var(self) -> IrVarNode:
-        """Makes a node that can say that one op runs after another."""
+        """Adds a node that, with edges, makes one op run after another."""
         return IrVarNode(self.graph.create_control_dep_var())
 
     def create_var_node_from_desc(self, var_desc: Any) -> IrVarNode:
-        """Makes a node of a variable that is described."""
+        """Adds a node for a variable that a description declares."""
         return IrVarNode(self.graph.create_var_node(var_desc))
 
     def create_op_node(
         self, op_type: str, attrs: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> IrOpNode:
-        """Makes a node, and an op of nodes of variables. Edges are made with `link_to`."""
+        """Adds a node for an op that reads and writes the variables of the given nodes. `link_to` adds the edges."""
         desc = OpDesc()
         desc.set_type(op_type)
         for name, value in attrs.items():
@@ -445,7 +455,7 @@ class IrGraph:
         return self.create_op_node_from_desc(desc)
 
     def create_op_node_from_desc(self, op_desc: Any) -> IrOpNode:
-        """Makes a node of an op that is described."""
+        """Adds a node for a copy of the op that a description has."""
         return IrOpNode(self.graph.create_op_node(op_desc))
 
     def _require(self, *wanted: IrNode) -> None:
@@ -453,7 +463,9 @@ class IrGraph:
         assert all(known), "nodes of the arguments are not in the graph"
 
     def update_input_link(self, old_input_node: IrNode, new_input_node: IrNode, op_node: IrOpNode) -> None:
-        """Has an op read another node in place of one. Raises AssertionError for nodes that are not in the graph."""
+        """Replaces an input node of an op, and the variable that the op reads. Raises AssertionError for nodes that are
+        not in the graph.
+        """
         self._require(old_input_node, new_input_node, op_node)
         old_input_node.remove_output(op_node)
         op_node.remove_input(old_input_node)
@@ -461,7 +473,9 @@ class IrGraph:
         op_node.rename_input(old_input_node.name(), new_input_node.name())
 
     def update_output_link(self, old_output_node: IrNode, new_output_node: IrNode, op_node: IrOpNode) -> None:
-        """Has an op write another node in place of one. Raises AssertionError for nodes that are not in the graph."""
+        """Replaces an output node of an op, and the variable that the op writes. Raises AssertionError for nodes that
+        are not in the graph.
+        """
         self._require(old_output_node, new_output_node, op_node)
         old_output_node.remove_input(op_node)
         op_node.remove_output(old_output_node)
@@ -469,17 +483,19 @@ class IrGraph:
         op_node.rename_output(old_output_node.name(), new_output_node.name())
 
     def link_to(self, node_in: IrNode, node_out: IrNode) -> None:
-        """Makes an edge. Raises AssertionError for nodes that are not in the graph."""
+        """Adds an edge. Raises AssertionError for nodes that are not in the graph."""
         self._require(node_in, node_out)
         node_in.append_output(node_out)
         node_out.append_input(node_in)
 
     def safe_remove_nodes(self, remove_nodes: Any) -> None:
-        """Takes one node or several out, and the edges to them."""
+        """Removes one node or several, and the edges to them."""
         graph_safe_remove_nodes(self.graph, {node.node for node in _gathered(remove_nodes)})
 
     def resolve_hazard(self) -> None:
-        """Has ops run in order that write a variable, or read it before it is overwritten."""
+        """Adds nodes that order the writers of each variable, and put the readers of a value before the op that
+        overwrites it.
+        """
         versions: dict[str, list[Node]] = {}
         for op in topology_sort(self.graph):
             for var in op.inputs:
@@ -491,15 +507,15 @@ class IrGraph:
         self.graph.resolve_hazard(versions)
 
     def has_circle(self) -> bool:
-        """Whether an op reads what it makes, perhaps through other ops."""
+        """Whether the graph has a circle: an op that reads what it makes, perhaps through other ops."""
         return has_circle(self.graph)
 
     def graph_num(self) -> int:
-        """How many parts the graph has that no edge joins."""
+        """The number of connected parts of the graph."""
         return graph_num(self.graph)
 
     def topology_sort(self) -> list[IrNode]:
-        """The ops, each after those that it reads from. Raises ValueError for a circle."""
+        """The ops, each after those that it reads from. Raises ValueError if the graph has a circle."""
         return [IrNode(node) for node in topology_sort(self.graph)]
 
     def build_adjacency_list(self) -> dict[IrNode, set[IrNode]]:
@@ -510,7 +526,8 @@ class IrGraph:
     def draw(self, save_path: str, name: str, marked_nodes: Any = None, remove_ctr_var: bool = True) -> None:
         """Writes the graph to `save_path/name.dot`, and as a PDF where Graphviz is installed.
 
-        Nodes that are marked are filled. `remove_ctr_var` takes out the nodes that only say what runs after what.
+        Nodes in `marked_nodes` are filled with a colour. `remove_ctr_var` first removes the nodes that only make one op
+        run after another.
         """
         if remove_ctr_var:
             self.safe_remove_nodes({node for node in self.all_var_nodes() if node.is_ctrl_var()})
@@ -526,12 +543,12 @@ class IrGraph:
         write_graph(Path(save_path) / f"{name}.dot", lines)
 
     def to_program(self) -> Program:
-        """The graph as a program. Raises ValueError for a circle."""
+        """The graph as a program. Raises ValueError if the graph has a circle."""
         return self.graph.inner_program
 
 
 def write_graph(file: str | Path, lines: Iterable[str]) -> None:
-    """Writes lines of nodes and edges as a graph of Graphviz, and as a PDF beside it where that is installed."""
+    """Writes lines of nodes and edges as a file of Graphviz, and a PDF beside it where Graphviz is installed."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(["digraph G {", *lines, "}", ""]), encoding="utf-8")

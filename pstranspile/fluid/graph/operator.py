@@ -1,4 +1,4 @@
-"""Ops of Fluid's programs: views on the ops that the program's blocks hold."""
+"""Ops of Fluid's programs, each a view on an op in a draft of a block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GENERIC = ("op_namescope", "op_device")
 
 
 class Operator:
-    """An op of a block, or of none yet. It changes with the methods that begin with an underscore, as in Fluid."""
+    """An op, in a block or in none yet. As in Fluid, the methods that begin with an underscore change it."""
 
     def __init__(self, block: Any, op: Op):
         self.block = block
@@ -32,7 +32,7 @@ class Operator:
         return self.to_string(True)
 
     def to_string(self, throw_on_error: bool = True) -> str:
-        """The op as text: what it writes, its type, what it reads."""
+        """The op as text: the variables that it writes, its type, and those that it reads."""
         sides = [
             ", ".join(f"{slot}={list(names)}" for slot, names in slots.items())
             for slots in (self.frozen.outputs, self.frozen.inputs)
@@ -49,7 +49,7 @@ class Operator:
         return self.to_string(True)
 
     def _is_optimize_op(self) -> bool:
-        """Whether the op updates parameters, or belongs to what does."""
+        """Whether the op updates parameters, or has another role in the update."""
         return bool((self.frozen.role or OpRole.FORWARD) & OpRole.OPTIMIZE)
 
     def _is_backward_op(self) -> bool:
@@ -63,7 +63,7 @@ class Operator:
 
     @property
     def idx(self) -> int:
-        """The op's place in its block."""
+        """The op's index in its block."""
         return next(index for index, op in enumerate(self.block.ops) if op is self)
 
     def input(self, name: str) -> list[str]:
@@ -76,27 +76,27 @@ class Operator:
 
     @property
     def input_names(self) -> list[str]:
-        """The input slots, sorted."""
+        """The names of the input slots, sorted."""
         return sorted(self.frozen.inputs)
 
     @property
     def output_names(self) -> list[str]:
-        """The output slots, sorted."""
+        """The names of the output slots, sorted."""
         return sorted(self.frozen.outputs)
 
     @property
     def input_arg_names(self) -> list[str]:
-        """All variables read, slot by slot in the order of the slots' names."""
+        """The names of all variables that the op reads, slot by slot in the order of the slots' names."""
         return [name for slot in self.input_names for name in self.frozen.inputs[slot]]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """All variables written, slot by slot in the order of the slots' names."""
+        """The names of all variables that the op writes, slot by slot in the order of the slots' names."""
         return [name for slot in self.output_names for name in self.frozen.outputs[slot]]
 
     @property
     def attr_names(self) -> list[str]:
-        """The attributes that the op carries."""
+        """The names of the attributes that the op carries."""
         generic = {ROLE: self.frozen.role, ROLE_VARS: self.frozen.role_vars, MADE_AT: self.frozen.role}
         return [*self.frozen.attrs, *(name for name, held in generic.items() if held is not None)]
 
@@ -123,19 +123,19 @@ class Operator:
         return list(value) if isinstance(value, tuple) else value
 
     def _blocks_attr_ids(self, name: str) -> list[int]:
-        """The indices of the blocks that an attribute names."""
+        """The indices of the blocks that an attribute refers to."""
         return [block.idx for block in self._blocks_attr(name)]
 
     def _blocks_attr(self, name: str) -> list[Any]:
-        """The blocks that an attribute names. Raises ValueError for one that the op does not carry."""
+        """The blocks that an attribute refers to. Raises ValueError for an attribute that the op does not carry."""
         return self.attr(name)
 
     def _block_attr_id(self, name: str) -> int:
-        """The index of the block that an attribute names."""
+        """The index of the block that an attribute refers to."""
         return self._block_attr(name).idx
 
     def _block_attr(self, name: str) -> Any:
-        """The block that an attribute names. Raises ValueError for one that the op does not carry."""
+        """The block that an attribute refers to. Raises ValueError for an attribute that the op does not carry."""
         return self.attr(name)
 
     def all_attrs(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Operator:
             self.block.replace(self, op)
 
     def become(self, op: Op) -> None:
-        """Puts another op in the place of this one."""
+        """Replaces the op by a copy of another one."""
         self._change(op._replace())
 
     def _set_attr(self, name: str, val: Any) -> None:
@@ -170,7 +170,7 @@ class Operator:
     set_attr = _set_attr
 
     def _remove_attr(self, name: str) -> None:
-        """Takes an attribute off the op; what it is by default holds then."""
+        """Removes an attribute from the op, which then has the attribute's default."""
         op = self.frozen
         if name in (ROLE, ROLE_VARS):
             self._change(op._replace(**{"role" if name == ROLE else "role_vars": None}))
@@ -182,15 +182,15 @@ class Operator:
         return self.desc.attr_type(name)
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
-        """Reads another variable in place of one."""
+        """Replaces a variable by another among those that the op reads."""
         self._rename(old_name, new_name, inputs=_renamed(self.frozen.inputs, old_name, new_name))
 
     def _rename_output(self, old_name: str, new_name: str) -> None:
-        """Writes another variable in place of one."""
+        """Replaces a variable by another among those that the op writes."""
         self._rename(old_name, new_name, outputs=_renamed(self.frozen.outputs, old_name, new_name))
 
     def _rename(self, old: str, new: str, **slots: FrozenMap[str, tuple[str, ...]]) -> None:
-        """Changes slots, and the name among the role variables."""
+        """Replaces slots, and a variable's name among the role variables."""
         names = self.frozen.role_vars
         role_vars = names and tuple(new if name == old else name for name in names)
         self._change(self.frozen._replace(**slots, role_vars=role_vars))
@@ -212,7 +212,7 @@ def _renamed(slots: Mapping[str, tuple[str, ...]], old: str, new: str) -> Frozen
 
 
 def plain(value: Any) -> Any:
-    """An attribute as scripts give it, in plain Python values and references to blocks."""
+    """The value of an attribute in plain Python values and references to blocks, from the value that a script gives."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if hasattr(value, "drafts_index"):  # a Block
@@ -223,7 +223,7 @@ def plain(value: Any) -> Any:
 
 
 def names_in(held: Any) -> list[str]:
-    """The names of what scripts put into a slot: variables or names, one or several."""
+    """The names of the variables that a script puts into a slot: variables or names, one or several."""
     items = held if several(held) else [held]
     return [
         item.name if isinstance(item, Variable) else item.decode() if isinstance(item, bytes) else str(item)

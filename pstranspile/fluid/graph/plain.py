@@ -1,4 +1,4 @@
-"""What scripts give, told apart: several things or one."""
+"""Helpers that tell apart the values that scripts pass: several things or one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def several(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 class Fetched(np.ndarray):
-    """An array that a run gives. One with a single element is a number as well, whatever its dims."""
+    """An array that a run returns. With a single element it can be used as a number, whatever its dims."""
 
     def __repr__(self) -> str:
         return repr(self.view(np.ndarray))  # printed as scripts and those who compare logs know it

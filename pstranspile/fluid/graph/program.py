@@ -1,4 +1,4 @@
-"""Fluid's mutable programs over the frozen ones."""
+"""Fluid's mutable programs, over drafts of frozen ones."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.types import OpRole, VarKind
 
 GLOBAL_SEED = [0]
-"""The seed that new programs have; 0 for none."""
+"""The seed of new programs; 0 for none."""
 _READING = ("read", "create_py_reader", "create_double_buffer_reader")
 
 
 class Program(PartInCluster):
-    """A program that grows by layers. `freeze()` gives it as the value that compilers and runs take."""
+    """A program to which layers add ops. `freeze()` returns it as the value that compilers and runs take."""
 
     __slots__ = ("_blocks", "_frozen", "drafts")  # which scripts don't meet when they compare programs by `__dict__`
 
@@ -41,17 +41,21 @@ class Program(PartInCluster):
         self.clips: dict[str, object] = {}
         self.regularizers: dict[str, object] = {}
         self.untyped: dict[str, TensorType] = {}
-        """Variables that a script has declared with dims and without an element type, as they were then."""
+        """The types, when they were declared, of the variables that a script declared with dims and without an element
+        type.
+        """
         self.unaveraged: set[str] = set()
-        """Parameters that averages leave out."""
+        """Parameters that averages of parameters leave out."""
         self.schedules: dict[str, Any] = {}
-        """Learning rates that runs set to what a schedule of the script gives."""
+        """Objects that compute learning rates in the script, by the variable that each run sets to the
+        computed rate.
+        """
         self.readers: list[Any] = []
-        """Readers that give what runs of the program are fed."""
+        """Readers whose data runs of the program are fed with."""
         self.gradient_calls = 0
-        """How often `gradients` has appended to the program; names of gradients go by it."""
+        """How often `gradients` has appended to the program; names of gradients contain this number."""
         self.counted = unique_name.generator().copy()
-        """The counters of names as they were when the program was made."""
+        """The counters for unique names when the program was made."""
         self._seed = GLOBAL_SEED[0]
         self.current_block_idx = 0
         self.role = OpRole.FORWARD
@@ -62,7 +66,7 @@ class Program(PartInCluster):
 
     @property
     def random_seed(self) -> int:
-        """The seed of the program's random numbers; 0 for other numbers in every run."""
+        """The seed of the program's random numbers; 0 if every run draws other numbers."""
         return self._seed
 
     @random_seed.setter
@@ -72,14 +76,14 @@ class Program(PartInCluster):
         self._seed = seed
 
     def global_seed(self, seed: int = 0) -> None:
-        """Gives the program and all that are made from now on a seed."""
+        """Sets the seed of the program, and of all programs made from now on."""
         self.random_seed = seed
         GLOBAL_SEED[0] = seed
 
     # as a value
 
     def freeze(self) -> FrozenProgram:
-        """The program as a value; the same object as before if nothing has changed since."""
+        """The program as a frozen value; the same object as at the last call if nothing has changed since."""
         known = self._frozen
         if (
             known is not None
@@ -94,7 +98,7 @@ class Program(PartInCluster):
         return self._frozen
 
     def take(self, frozen: FrozenProgram) -> Program:
-        """Makes the program what the value is; gives it back."""
+        """Replaces the program's content by that of a frozen one, and returns the program."""
         self.drafts[:] = [BlockDraft(block) for block in frozen.blocks]
         self.random_seed, self._version = frozen.random_seed, frozen.version
         self.distribution = frozen.distribution
@@ -104,19 +108,20 @@ class Program(PartInCluster):
 
     @staticmethod
     def of(frozen: FrozenProgram) -> Program:
-        """A new program from a value."""
+        """A new program with the content of a frozen one."""
         return Program().take(frozen)
 
     def live(self, startup_program: Program | None = None) -> LiveDraft:
-        """The program, with the start-up program (default: the one in use) as layers of this package take them.
+        """The program, with the start-up program (default: the one in use), as the draft that layers of this package
+        take.
 
-        Raises DiagnosticError in a script whose graphs are not static.
+        Raises DiagnosticError in a script that has turned static graphs off.
         """
         require_static()
         return LiveDraft(self, startup_program or DEFAULTS[1])
 
     def wrap(self, made: Any) -> Any:
-        """What a layer has made, as variables of this program; tuples and lists item by item."""
+        """The results of a layer as variables of this program; tuples and lists item by item."""
         if isinstance(made, Value):
             block = self.current_block()
             found = block.find_var_recursive(made.name)
@@ -130,7 +135,7 @@ class Program(PartInCluster):
 
     @property
     def blocks(self) -> list[Block]:
-        """All blocks, always the same objects."""
+        """All blocks; every call returns the same objects."""
         while len(self._blocks) < len(self.drafts):
             self._blocks.append(Block(self, len(self._blocks)))
         return self._blocks
@@ -141,7 +146,7 @@ class Program(PartInCluster):
         return len(self.drafts)
 
     def block(self, index: int) -> Block:
-        """The block of an index."""
+        """The block with an index."""
         return self.blocks[index]
 
     def global_block(self) -> Block:
@@ -149,18 +154,20 @@ class Program(PartInCluster):
         return self.blocks[0]
 
     def current_block(self) -> Block:
-        """The block that layers make ops in."""
+        """The block that layers add ops to."""
         return self.blocks[self.current_block_idx]
 
     def _create_block(self, parent_idx: int | None = None) -> Block:
-        """Adds a block inside the current one, or another one, and goes on in it."""
+        """Adds a block inside the current one, or inside the one with index `parent_idx`, and makes it the current
+        block.
+        """
         parent = self.current_block_idx if parent_idx is None else parent_idx
         self.drafts.append(BlockDraft(FrozenBlock(parent=parent)))
         self.current_block_idx = len(self.drafts) - 1
         return self.current_block()
 
     def _rollback(self) -> None:
-        """Goes on in the block around the current one."""
+        """Makes the block around the current one the current block."""
         self.current_block_idx = self.current_block().parent_idx
 
     create_block, rollback = _create_block, _rollback
@@ -169,7 +176,7 @@ class Program(PartInCluster):
 
     @property
     def desc(self) -> ProgramDesc:
-        """The program under the names of Fluid's descriptions."""
+        """The program under the method names of Fluid's descriptions."""
         return ProgramDesc(self)
 
     def _sync_with_cpp(self) -> None:
@@ -177,16 +184,16 @@ class Program(PartInCluster):
 
     @property
     def op_role(self) -> OpRole:
-        """The role of ops that are made."""
+        """The role of ops made now."""
         return self.role
 
     def __repr__(self) -> str:
         return self.to_string(False)
 
     def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
-        """The program as text, block by block; `with_details` also says what is known of parameters.
+        """The program as text, block by block; `with_details` adds the facts about parameters.
 
-        Raises ValueError with `throw_on_error` for a variable that is declared without an element type.
+        With `throw_on_error`, raises ValueError for a variable that is declared without an element type.
         """
         return "\n".join(block.to_string(throw_on_error, with_details) for block in self.blocks)
 
@@ -211,7 +218,7 @@ class Program(PartInCluster):
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
-        """A program from the bytes of a ProgramDesc. Raises DiagnosticError for others."""
+        """A program from the bytes of a ProgramDesc. Raises DiagnosticError for bytes that are none."""
         from pstranspile.frontends.program_desc import program_from_bytes
 
         return Program.of(program_from_bytes(binary_str, "<bytes>", "main"))
@@ -219,10 +226,10 @@ class Program(PartInCluster):
     # copies
 
     def clone(self, for_test: bool = False) -> Program:
-        """A copy; `for_test` leaves out what trains, and has ops that differ in tests behave as they do there.
+        """A copy; `for_test` leaves out the ops that train, and sets the others to behave as in tests.
 
-        The copy of a program that a machine of a cluster runs is run by that machine as well; a copy for tests sends
-        nothing then.
+        If a machine of a cluster runs the program, it also runs the copy; a copy for tests then sends nothing to
+        servers.
         """
         frozen = self.freeze()
         copy = Program.of(for_testing(frozen) if for_test else frozen)
@@ -232,13 +239,14 @@ class Program(PartInCluster):
         return copy
 
     def _prune(self, targets: Any) -> Program:
-        """What computes the targets, as a program of its own. Raises ValueError as `_prune_with_input`."""
+        """The ops that compute the targets, as a program of their own. Raises ValueError as `_prune_with_input`."""
         return self._prune_with_input([], targets)
 
     def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> Program:
-        """What computes the targets of what is fed, as a program of its own.
+        """The ops that compute the targets from the fed variables, as a program of their own.
 
-        Targets are variables, their names, and ops. Raises ValueError for others, and for feeds that are no names.
+        Targets are variables, their names, and ops. Raises ValueError for other targets, and for feeds that are not
+        names.
         """
         feeds: list[Any] = [*feeded_var_names] if several(feeded_var_names) else [feeded_var_names]
         for name in feeds:
@@ -251,7 +259,7 @@ class Program(PartInCluster):
         return copy
 
     def _take_notes(self, other: Program) -> None:
-        """Takes over what is known of the variables of another program beside their declarations."""
+        """Copies what another program knows of its variables beside their declarations."""
         self.stopped |= other.stopped
         self.unaveraged |= other.unaveraged
         self.readers, self.schedules = list(other.readers), dict(other.schedules)
@@ -260,9 +268,9 @@ class Program(PartInCluster):
         self._mark_fed(_expected(other))
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
-        """Marks what is fed as it is marked in another program.
+        """Marks variables as fed if they are so marked in another program.
 
-        Raises ValueError if that has other blocks, or lacks a variable of this one.
+        Raises ValueError if the other program has another number of blocks, or lacks a variable of this one.
         """
         if pruned_origin_block_id_map is None and len(_expected(other).blocks) != len(self.blocks):
             raise ValueError(f"the programs have {len(other.blocks)} and {len(self.blocks)} blocks")
@@ -273,21 +281,23 @@ class Program(PartInCluster):
         self._mark_fed(other)
 
     def _mark_fed(self, other: Program) -> None:
-        """Marks what is fed as it is marked in a program of which this one may be a part."""
+        """Marks variables as fed if they are so marked in `other`, which may be larger than this program."""
         for block, mine in zip(other.blocks, self.blocks, strict=False):
             for var in block.vars.values():
                 if var.is_data and mine.has_var(var.name):
                     mine.var(var.name).is_data = True
 
     def _copy_param_info_from(self, other: Program) -> None:
-        """Makes the variables that are parameters of another program parameters here, alike."""
+        """Declares variables that are parameters in another program as parameters here, with the same facts."""
         for name, var in _expected(other).drafts[0].vars.items():
             known = self.drafts[0].vars.get(name)
             if var.parameter is not None and known is not None:
                 self.drafts[0].vars[name] = known._replace(parameter=var.parameter)
 
     def _inference_optimize(self, prune_read_op: bool = True) -> Program:
-        """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read, and readers."""
+        """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read from readers, and the
+        readers.
+        """
         frozen = tested(self.freeze())
         if prune_read_op:
             main = frozen.main_block
@@ -308,31 +318,33 @@ class Program(PartInCluster):
             self.role, self.role_vars = before
 
     def _optimized_guard(self, param_and_grads: Sequence[Any]) -> Any:
-        """Ops made in the block update these parameters."""
+        """A context manager that gives ops made in it the role of updating these parameters."""
         return self._roles(OpRole.OPTIMIZE, [getattr(var, "name", var) for var in param_and_grads])
 
     def _lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
-        """Ops made in the block compute learning rates."""
+        """A context manager that gives ops made in it the role of computing learning rates."""
         return self._roles(OpRole.LR_SCHED | (OpRole.OPTIMIZE if is_with_opt else OpRole.FORWARD), ())
 
     def _backward_role_guard(self) -> Any:
-        """Ops made in the block compute gradients."""
+        """A context manager that gives ops made in it the role of computing gradients."""
         return self._roles(OpRole.BACKWARD, ())
 
 
 class ProgramDesc:
-    """What scripts ask of `program.desc`; that of a new program, or of a copy of another one."""
+    """A program under the methods that scripts call on `program.desc`. Without an argument it makes a new program,
+    given another description it copies that.
+    """
 
     def __init__(self, program: Program | ProgramDesc | None = None):
         held: Any = program._program.clone() if isinstance(program, ProgramDesc) else program or Program()
         self._program: Program = held
 
     def block(self, index: int) -> BlockDesc:
-        """The block of an index."""
+        """The block with an index."""
         return self._program.block(index).desc
 
     def append_block(self, parent: BlockDesc) -> BlockDesc:
-        """Makes a block inside another one."""
+        """Adds a block inside another one; the current block stays the same."""
         before = self._program.current_block_idx
         made = self._program.create_block(parent.id)
         self._program.current_block_idx = before
@@ -343,11 +355,11 @@ class ProgramDesc:
         return self._program.num_blocks
 
     def get_feed_target_names(self) -> list[str]:
-        """The variables that ops `feed` give."""
+        """The variables that ops `feed` write."""
         return [name for op in self._program.global_block().ops if op.type == "feed" for name in op.output("Out")]
 
     def get_fetch_target_names(self) -> list[str]:
-        """The variables that ops `fetch` take."""
+        """The variables that ops `fetch` read."""
         return [name for op in self._program.global_block().ops if op.type == "fetch" for name in op.input("X")]
 
     def serialize_to_string(self) -> bytes:
@@ -355,7 +367,9 @@ class ProgramDesc:
         return self._program.serialize_to_string()
 
     def parse_from_string(self, binary_str: bytes) -> None:
-        """Becomes what the bytes of a ProgramDesc say. Raises DiagnosticError for others."""
+        """Replaces the program's content by what the bytes of a ProgramDesc describe. Raises DiagnosticError for bytes
+        that are none.
+        """
         self._program.take(Program.parse_from_string(binary_str).freeze())
 
     def _version(self) -> int:
@@ -376,7 +390,7 @@ def _expected(other: Any) -> Program:
 
 
 DEFAULTS = [Program(), Program()]
-"""The main program in use, and the start-up program."""
+"""The main program in use and the start-up program in use."""
 
 TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED
 
@@ -396,8 +410,10 @@ def tested(frozen: FrozenProgram) -> FrozenProgram:
 
 
 def for_testing(frozen: FrozenProgram) -> FrozenProgram:
-    """The forward part of a program, set to behave as in tests, with the variables that it uses; before there are
-    gradients also its learning rates, as in Fluid: what counts their steps counts tests too.
+    """The forward part of a program with the variables that it uses, its ops set to behave as in tests.
+
+    A program without gradients also keeps the ops of its learning rates, as in Fluid: their counters of steps then
+    count tests too.
     """
     trains = any(op.role == LOSS_GRADIENT for block in frozen.blocks for op in block.ops)
     return tested(with_used_variables(without_roles(frozen, TRAINING)) if trains else frozen)

@@ -1,4 +1,4 @@
-"""Parts of programs: what computes some targets, and the variables that the ops left use."""
+"""Cuts parts out of programs: the ops that compute some targets, and the variables that the remaining ops use."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from pstranspile.ops.gradient import SUFFIX, differentiated
 
 
 class Segment(NamedTuple):
-    """Ops `start` up to `end` of a path."""
+    """A segment of a path: the ops with indices `start` up to `end`."""
 
     start: int
     end: int
 
 
 class Recomputing:
-    """The path to a loss of a program without gradients, cut at checkpoints.
+    """The path to the loss of a program without gradients, cut into segments at checkpoints.
 
-    Making one gives every dropout on the path a seed of its own. Raises NotHere where an op has a sub-block.
+    The constructor gives every dropout on the path a seed of its own. Raises NotHere where an op has a sub-block.
     """
 
     def __init__(self, draft: Draft, loss: str, checkpoints: Iterable[str], no_grad: Iterable[str]):
@@ -77,7 +77,9 @@ class Recomputing:
         return [Segment(0, cut[0].start), *cut] if cut and cut[0].start else cut
 
     def _kept(self) -> set[str]:
-        """What is not computed again: checkpoints, what is persistable or fed, seeds, and what leaves its segment."""
+        """The variables that are not computed again: checkpoints, persistable and fed ones, seeds, and those that ops
+        outside of their segment use.
+        """
         kept = {var.name for block in self.draft.blocks for var in block.vars.values() if var.persistable}
         kept.update(self.checkpoints, (name for name in self.readers if name not in self.writers))
         for op in self.path:
@@ -90,7 +92,7 @@ class Recomputing:
         return kept
 
     def insert(self) -> None:
-        """Puts the copies between the gradient ops, which stand behind the forward ones."""
+        """Inserts the copies of the segments' ops among the gradient ops, which come after the forward ones."""
         ops, draft = self.draft.block.ops, self.draft
         drafted = draft.blocks[draft.new_block()]
         with draft.inside(len(draft.blocks) - 1):
@@ -125,7 +127,9 @@ class Recomputing:
         return op._replace(inputs=inputs, outputs=outputs, role=OpRole.BACKWARD)
 
     def _dtype(self, op: Op, slot: str, inputs: Mapping[str, tuple[str, ...]]) -> DType:
-        """The element type that Fluid declares of a copy: BOOL, which is none, unless the op infers it."""
+        """The element type that Fluid declares for a copy: that of the input if the op infers it, else BOOL, Fluid's
+        value 0 for a type that is not set.
+        """
         source, result = typed_slots(op.type)
         type_ = self.draft.type_of(inputs[source][0]) if slot == result else None
         return DType.BOOL if type_ is None else type_.dtype
@@ -143,12 +147,12 @@ class Recomputing:
 
 
 def _without_pairs(op: Op) -> Op:
-    """A gradient op before it is known of which parameter."""
+    """A gradient op without role variables, as it is before its parameter is known."""
     return op._replace(role_vars=() if "op_device" in op.attrs else None)
 
 
 def _give_seeds(draft: Draft, path: Iterable[Op]) -> None:
-    """Puts an op in front of each dropout that draws the seed which the dropout then takes."""
+    """Puts an op `seed` in front of each dropout, which draws the seed that the dropout then reads."""
     ops = draft.block.ops
     for op in [op for op in path if op.type == "dropout"]:
         at = next(index for index, other in enumerate(ops) if other is op)
@@ -162,7 +166,7 @@ def _give_seeds(draft: Draft, path: Iterable[Op]) -> None:
 
 
 def blocks_of(op: Op) -> list[int]:
-    """The blocks that an op runs."""
+    """The indices of the blocks that an op runs."""
     result: list[int] = []
     for value in op.attrs.values():
         if isinstance(value, BlockRef):
@@ -173,7 +177,7 @@ def blocks_of(op: Op) -> list[int]:
 
 
 def deep(program: Program, op: Op) -> tuple[set[str], set[str]]:
-    """What an op reads and writes, with its blocks."""
+    """The variables that an op reads and those that it writes, including the ops of its blocks."""
     reads, writes = set(op.input_names), set(op.output_names)
     for index in blocks_of(op):
         if 0 <= index < len(program.blocks):
@@ -185,13 +189,16 @@ def deep(program: Program, op: Op) -> tuple[set[str], set[str]]:
 
 
 _HANDED: dict[str, tuple[str, str]] = {"conditional_block": ("Input", "Out"), "while": ("X", "Out")}
-"""The slots of what an op hands to its block, and of what it takes from it."""
+"""For each op type with a block, the input slot of the variables that its block reads and the output slot of those that
+it writes.
+"""
 
 
 def without_roles(program: Program, roles: OpRole) -> Program:
-    """The program without the ops of these roles, in all blocks that block 0 leads to.
+    """The program without the ops of these roles, in block 0 and all blocks inside it.
 
-    Ops with a block that has lost some hand it only what it still uses. Gives the program itself if no op goes.
+    An op whose block has lost ops keeps only the inputs and outputs that the block still uses. Returns the program
+    itself if no op is removed.
     """
     blocks, changed = list(program.blocks), set[int]()
     for index in range(len(blocks) - 1, -1, -1):  # a block stands before those in it
@@ -207,7 +214,7 @@ def without_roles(program: Program, roles: OpRole) -> Program:
 
 
 def _less_handed(program: Program, op: Op) -> Op:
-    """The op without what its blocks neither read nor write any more."""
+    """The op without the inputs and outputs that its blocks no longer read or write."""
     if op.type not in _HANDED:
         return op
     (given, taken), bare = _HANDED[op.type], op._replace(inputs=FrozenMap(), outputs=FrozenMap())
@@ -218,9 +225,11 @@ def _less_handed(program: Program, op: Op) -> Op:
 
 
 def pruned(program: Program, targets: Collection[int], feeds: Collection[str] = ()) -> Program:
-    """The ops at the places `targets` of block 0, those that they need, given the feeds, and the variables used.
+    """The program with the ops at the indices `targets` of block 0, those that they need beside the feeds, and the
+    variables used.
 
-    An op that updates parameters is kept only if it is a target: what it writes is what other ops read before.
+    An op that updates parameters is kept only if it is a target, because other ops read the parameters before they are
+    updated.
     """
     block = program.main_block
     needed = set[str]()
@@ -237,9 +246,9 @@ def pruned(program: Program, targets: Collection[int], feeds: Collection[str] = 
 
 
 def places_of(block: Any, targets: Iterable[Any], feeds: Collection[str]) -> set[int]:
-    """The places in a block of Fluid's interface of the ops that give the targets: variables, their names, or ops.
+    """The indices in a block of the ops that compute the targets, which are variables, their names, or ops.
 
-    What is fed needs no op. Raises ValueError for other targets, and for a variable that no op writes.
+    A target that is fed needs no op. Raises ValueError for other targets, and for a variable that no op writes.
     """
     ops, found = list(block.ops), set[int]()
     chosen = [target for target in targets if hasattr(target, "frozen")]
@@ -268,7 +277,7 @@ def places_of(block: Any, targets: Iterable[Any], feeds: Collection[str]) -> set
 
 
 def with_used_variables(program: Program, others: Iterable[str] = ()) -> Program:
-    """The program without variables and inner blocks that no op uses; those in `others` stay."""
+    """The program without the variables and inner blocks that no op uses; variables in `others` are kept."""
     used, waiting, blocks = set(others), list(program.main_block.ops), {0}
     while waiting:
         op = waiting.pop()
@@ -282,7 +291,7 @@ def with_used_variables(program: Program, others: Iterable[str] = ()) -> Program
 
 
 def _with(block: Block, used: set[str], numbers: Mapping[int, int]) -> Block:
-    """A block with the variables used, and blocks under other numbers."""
+    """A block with the used variables only, and with references to blocks renumbered."""
     return block._replace(
         vars=FrozenMap({name: var for name, var in block.vars.items() if name in used}),
         ops=tuple(_at_numbers(op, numbers) for op in block.ops),

@@ -1,4 +1,4 @@
-"""Variables and parameters of Fluid's programs: views on declarations, which live in the program's blocks."""
+"""Variables and parameters of Fluid's programs, each a view on a declaration in a draft of a block."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pstranspile.ir.types import DType
 # `variable[...]`: slices and items of variables.
 
 FAR = 10_000_000
-"""The end of a slice that goes on to the last element; of longer dims it is `MOST`."""
+"""The end of a slice up to the last element; for longer dims it is `MOST`."""
 MOST = 2**31 - 1
 
 
 class _Part(NamedTuple):
-    """A slice of one dim; its bounds are numbers, or values of run time."""
+    """A slice of one dim; its bounds are numbers, or variables whose values are known at run time only."""
 
     axis: int
     start: Any
@@ -35,7 +35,7 @@ class _Part(NamedTuple):
 
 
 def item(variable: Any, index: Any) -> Any:
-    """The part of a variable that an index, a slice, or a tuple of both names; indices may be variables.
+    """The part of a variable that an index, a slice, or a tuple of both selects; indices may be variables.
 
     Raises IndexError for more indices than dims, TypeError for other things than numbers, variables, slices and `...`.
     """
@@ -82,7 +82,7 @@ def _part(variable: Any, axis: int, part: Any) -> _Part:
 
 
 def _bound(variable: Any, given: Any) -> int | Value:
-    """A number, or a variable as a value."""
+    """A bound or index as a number, or as the value of a variable. Raises TypeError for other things."""
     held = getattr(given, "value", None)
     if isinstance(held, Value):
         return held
@@ -94,7 +94,9 @@ def _bound(variable: Any, given: Any) -> int | Value:
 
 
 def _constant(variable: Any) -> Callable[[int], Value]:
-    """Makes constants in the block of the variable, where the loop or branch that reads them comes later."""
+    """A function that makes constants in the block of the variable, because loops or branches that read them come
+    later.
+    """
 
     def constant(number: int) -> Value:
         draft = variable.block.program.live()
@@ -131,10 +133,12 @@ def _sliced(variable: Any, parts: list[_Part]) -> Value:
 
 
 class Variable:
-    """A variable of a block, by name; the operators make the ops that Fluid makes for them."""
+    """A variable of a block, by name; its operators add the ops that Fluid adds for them."""
 
     def __init__(self, block: Any, name: str | None = None, **declared: Any):
-        """The variable of this name; with other arguments, those of `Block.create_var`, it is declared first."""
+        """The variable of this name; with other arguments, which are those of `Block.create_var`, it is
+        declared first.
+        """
         if name is None or declared:
             name = str(block.create_var(name=name, **declared).name)
         self.block = block
@@ -142,12 +146,14 @@ class Variable:
         self.error_clip: Any = None
         self.is_data = False
         self.notes: dict[str, Any] = {}
-        """What a script has noted of the variable."""
+        """Notes that a script has stored with `_set_info`."""
 
     later = False
-    """Whether expressions follow the rules of 2.x: whole numbers divided, or beside a float, become float32."""
+    """Whether expressions follow the rules of 2.x: whole numbers become float32 when divided or
+    combined with a float.
+    """
     methods: Callable[[str], Any] | None = None
-    """Gives the function that a method of a later version stands for, or None."""
+    """Returns the function behind the name of a method of a later version, or None."""
 
     def __getattr__(self, name: str) -> Any:
         function = Variable.methods(name) if Variable.methods and not name.startswith("_") else None
@@ -163,7 +169,7 @@ class Variable:
 
     @property
     def var(self) -> Var:
-        """The declaration. Raises ValueError when the block has no such variable any more."""
+        """The declaration. Raises ValueError when the block no longer has this variable."""
         result = self.block.draft.vars.get(self.name)
         if result is None:
             raise ValueError(f"block {self.block.idx} has no variable {self.name}")
@@ -171,22 +177,22 @@ class Variable:
 
     @property
     def value(self) -> Value:
-        """The variable as layers of this package take it."""
+        """The variable as the value that layers of this package take."""
         return self.block.program.live().value(self.name)
 
     @property
     def desc(self) -> VarDesc:
-        """The declaration under the names of Fluid's descriptions."""
+        """The declaration under the method names of Fluid's descriptions."""
         return VarDesc(self)
 
     def redeclare(self, **changes: Any) -> None:
-        """Declares the variable with other fields of its `TensorType`."""
+        """Changes fields of the `TensorType` that the variable is declared with."""
         tensor = self.var.tensor or TensorType(dtype_of("float32"), ())
         self.block.draft.vars[self.name] = self.var._replace(tensor=tensor._replace(**changes))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dims; -1 where one is known at run time only."""
+        """The declared dims, -1 for one that is known at run time only."""
         return self.var.shape
 
     @property
@@ -197,13 +203,13 @@ class Variable:
 
     @property
     def lod_level(self) -> int:
-        """How deep the sequences nest."""
+        """The LoD level: how deep the variable's sequences nest."""
         tensor = self.var.tensor
         return tensor.lod_level if tensor is not None else 0
 
     @property
     def type(self) -> VarType:
-        """The kind of variable."""
+        """The variable's kind, as a VarType."""
         return VarType(self.var.kind.value)
 
     @property
@@ -217,7 +223,7 @@ class Variable:
 
     @property
     def need_check_feed(self) -> bool:
-        """Whether the dims and the element type of what is fed are looked at."""
+        """Whether runs check the dims and the element type of the value that is fed."""
         return self.var.need_check_feed
 
     @property
@@ -236,23 +242,27 @@ class Variable:
 
     @property
     def op(self) -> Any:
-        """The op of the block that wrote the variable last."""
+        """The last op of the block that writes the variable, None if there is none."""
         return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
 
     def _set_info(self, key: str, value: Any) -> None:
-        """Notes something of the variable."""
+        """Stores a note about the variable under a key."""
         self.notes[key] = value
 
     def _get_info(self, key: str) -> Any:
-        """What was noted, None for nothing."""
+        """The note under a key, None if there is none."""
         return self.notes.get(key)
 
     def _set_error_clip(self, error_clip: Any) -> None:
-        """Has the variable's gradient clipped by `append_backward(callbacks=[clip.error_clip_callback])`."""
+        """Sets the clip that `append_backward(callbacks=[clip.error_clip_callback])` applies to the variable's
+        gradient.
+        """
         self.error_clip = error_clip
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
-        """The declaration as text. Raises ValueError with `throw_on_error` for one without an element type."""
+        """The declaration as text. With `throw_on_error`, raises ValueError for a variable declared without an element
+        type.
+        """
         untyped = self.block.program.untyped.get(self.name)
         if throw_on_error and untyped is not None and untyped is self.var.tensor:
             raise ValueError(f"{self.name} is declared without an element type")
@@ -270,7 +280,7 @@ class Variable:
         return self.to_string(True)
 
     def astype(self, dtype: Any) -> Variable:
-        """The variable converted to another element type."""
+        """A new variable with this one's values, converted to another element type."""
         value, kind = self.value, dtype_of(dtype)
         out = value.draft.fresh("tmp", kind)
         value.draft.op("cast", {"X": value}, {"Out": out}, {"in_dtype": value.dtype, "out_dtype": kind})
@@ -300,19 +310,19 @@ class Variable:
 
 
 def last_op(var: Variable) -> Any:
-    """The op that was appended last to the block of a variable."""
+    """The last op in the block of a variable."""
     return var.block.ops[-1]
 
 
 def operand(value: Any) -> Any:
-    """What stands beside a variable in an expression, as layers of this package take it."""
+    """The other operand of an expression with a variable, as the value that layers of this package take."""
     if isinstance(value, Variable):
         return value.value
     return value.item() if isinstance(value, np.generic) else value
 
 
 def as_floats(var: Any) -> Any:
-    """A variable of whole numbers as float32, anything else as it is."""
+    """A variable of whole numbers converted to float32; anything else unchanged."""
     return var.astype("float32") if isinstance(var, Variable) and numpy_name(var.dtype) in _WHOLE else var
 
 
@@ -385,7 +395,7 @@ class Parameter(Variable):
 
     @property
     def info(self) -> ParameterInfo:
-        """What is kept of a parameter beside its declaration."""
+        """The parameter's facts beside its declaration, such as its learning rate and whether it is trained."""
         return self.var.parameter or ParameterInfo()
 
     def _change(self, **changes: Any) -> None:
@@ -393,7 +403,7 @@ class Parameter(Variable):
 
     @property
     def do_model_average(self) -> bool:
-        """Whether averages of parameters take this one in."""
+        """Whether averages of parameters include this one."""
         return self.name not in self.block.program.unaveraged
 
     @do_model_average.setter
@@ -412,7 +422,7 @@ class Parameter(Variable):
 
     @property
     def is_distributed(self) -> bool:
-        """Whether the parameter is a table that lies on servers only."""
+        """Whether the parameter is a table that only the servers have."""
         return self.info.is_distributed
 
     @is_distributed.setter
@@ -421,7 +431,7 @@ class Parameter(Variable):
 
     @property
     def optimize_attr(self) -> dict[str, float]:
-        """The factor on the optimizer's learning rate."""
+        """The factor on the optimizer's learning rate, under the key `learning_rate`."""
         return {"learning_rate": self.info.learning_rate}
 
     @optimize_attr.setter
@@ -430,7 +440,7 @@ class Parameter(Variable):
 
     @property
     def regularizer(self) -> Any:
-        """The weight decay of the parameter, None for the optimizer's."""
+        """The weight decay of the parameter, None if it follows the optimizer's."""
         from pstranspile.fluid.regularizer import of_core
         from pstranspile.frontends.autodiff.optimizers import regularizer_of
 

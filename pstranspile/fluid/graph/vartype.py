@@ -12,7 +12,7 @@ from pstranspile.runtime.values import NUMPY_TYPES
 
 
 class Numbers(IntEnum):
-    """Numbers with names, which print as those of Fluid's core do: by their names."""
+    """Numbers with names, which print by their names like the enumerations of Fluid's core."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -21,7 +21,7 @@ class Numbers(IntEnum):
 
 
 class VarType(Numbers):
-    """Fluid's `core.VarDesc.VarType`: element types and kinds of variables, by Fluid's numbers."""
+    """Fluid's `core.VarDesc.VarType`: element types and kinds of variables, numbered as in Fluid."""
 
     BOOL = 0
     INT16 = 1
@@ -47,14 +47,16 @@ class VarType(Numbers):
 
 
 class NoElementType(TypeError, ValueError):
-    """What is given names no element type: a TypeError in some places of Fluid, a ValueError in others."""
+    """The error that a value does not name an element type. Fluid raises TypeError in some places, ValueError in
+    others; this is both.
+    """
 
     def __init__(self, given: object):
         super().__init__(f"{given!r} names no element type, such as 'float32' or 'int64'")
 
 
 def dtype_of(given: Any) -> DType:
-    """An element type given as Fluid's scripts do: a VarType, a name (`float32`), or numpy's type.
+    """The element type behind a value that Fluid's scripts pass: a VarType, a name (`float32`), or numpy's type.
 
     Raises NoElementType for anything else.
     """
@@ -69,15 +71,15 @@ def dtype_of(given: Any) -> DType:
 
 
 def vartype_of(dtype: DType) -> VarType:
-    """An element type as Fluid's enumeration has it."""
+    """The VarType of an element type."""
     return VarType(dtype.value)
 
 
 def numpy_name(given: Any) -> str:
-    """numpy's name of an element type given as `dtype_of` takes it."""
+    """numpy's name of an element type, which may be any value that `dtype_of` takes."""
     return NUMPY_TYPES[dtype_of(given)]
 
 
 def kind_of(given: Any) -> VarKind:
-    """A kind of variable given as Fluid's scripts do."""
+    """The kind of variable behind a number or VarType; LOD_TENSOR for None."""
     return VarKind(int(given)) if given is not None else VarKind.LOD_TENSOR

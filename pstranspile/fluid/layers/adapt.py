@@ -1,7 +1,8 @@
-"""How layers with Fluid's signatures are declared and written.
+"""Helpers with which layers with Fluid's signatures are declared and written.
 
-A layer is declared by `adapt` where it is one of this package's under other names, and by `one_op` where it is just an
-op. All others are functions: they make their ops by `made_by`, and `checked` has them refuse what Fluid's refuse.
+A layer is declared by `adapt` where a layer of this package does the same under other names, and by `one_op` where it
+is just an op. All others are functions: they make their ops with `made_by`, and `checked` makes them refuse the
+arguments that Fluid's layers refuse.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pstranspile.ops import schema_of
 
 Function = Callable[..., Any]
 
-# What layers take: the checks of arguments that Fluid's layers make, from the table in `accepted.txt`.
+# The checks of arguments that Fluid's layers make, from the table in `accepted.txt`.
 
 _KINDS: dict[str, type] = {
     "Variable": Variable,
@@ -50,7 +51,7 @@ _KINDS: dict[str, type] = {
 
 
 class _Accepted(NamedTuple):
-    """What a parameter of a layer may be; nothing said means anything."""
+    """The values that a parameter of a layer accepts; an empty field means any."""
 
     kinds: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -89,7 +90,9 @@ def check_variable(layer: str, parameter: str, value: Any, dtypes: Sequence[str]
 
 
 def check_element_type(layer: str, parameter: str, given: Any, dtypes: Sequence[str]) -> None:
-    """Raises TypeError unless it is one of these element types, NoElementType for what is none at all."""
+    """Raises TypeError unless an element type is one of `dtypes`, NoElementType if `given` does not name an element
+    type.
+    """
     name = numpy_name(given)
     if name not in dtypes:
         raise TypeError(f"{layer}: {parameter} must be of {' or '.join(dtypes)}, not of {name}")
@@ -108,7 +111,7 @@ def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
 
 
 def checked(function: Function) -> Function:
-    """The layer, which checks first what the table says of its arguments."""
+    """The layer with a check of its arguments, according to the table, before each call."""
     name, order = function.__name__, list(inspect.signature(function).parameters)
     accepted = _table().get(name, {}).items()
     places = [(order.index(parameter), parameter, taken) for parameter, taken in accepted if parameter in order]
@@ -129,11 +132,11 @@ def checked(function: Function) -> Function:
 
 ATTRIBUTES = ("param_attr", "bias_attr", "attr")
 HARMLESS = ("name", "use_cudnn", "force_cpu", "numeric_stable_mode", "inplace", "in_place")
-"""Arguments that change no value. `name` is taken care of."""
+"""Arguments that do not change values. Layers use `name`, and ignore the others."""
 
 
 class _FirstName(unique_name.UniqueNameGenerator):
-    """Counters that give a name of the user's to the first thing that is named: the layer."""
+    """Counters that give the user's name to the first thing that is named, which is the layer."""
 
     def __init__(self, name: str, others: Names):
         super().__init__()
@@ -141,22 +144,22 @@ class _FirstName(unique_name.UniqueNameGenerator):
         self.others = others
 
     def mint(self, key: str) -> str:
-        """The user's name once, then those of the counters."""
+        """The user's name in the first call, then names from the counters."""
         name, self.name = self.name, None
         return name or self.others.mint(key)
 
     def copy(self) -> dict[str, int]:
-        """The counters as they are now."""
+        """A copy of the counters."""
         return self.others.copy()
 
     def restore(self, counters: dict[str, int]) -> None:
-        """Makes the counters again what they were."""
+        """Sets the counters to a copy made before."""
         self.others.restore(counters)
 
 
 @contextmanager
 def named(name: str | None) -> Any:
-    """The layer made in the block is called `name`; None: after the counters."""
+    """A context manager in which the first layer is called `name`; with None it is named by the counters."""
     if not name:
         yield
         return
@@ -168,21 +171,22 @@ def named(name: str | None) -> Any:
 
 
 def live() -> LiveDraft:
-    """The programs in use, as layers of this package take them."""
+    """The programs in use, as the draft that layers of this package take."""
     return default_main_program().live()
 
 
 def to_core(value: Any) -> Any:
-    """An argument of a script as layers of this package take it: variables as values, lists item by item."""
+    """An argument of a script as layers of this package take it: a variable as its value, a list item by item."""
     if several(value):
         return [to_core(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return _here(value).value if isinstance(value, Variable) else operand(value)
 
 
 def _here(variable: Variable) -> Variable:
-    """The variable in the program in use, where layers make their ops: a clone has others of the same names.
+    """The variable of the same name in the program in use, to which layers add their ops; the script may pass one of a
+    clone.
 
-    Raises ValueError where that program has none of the name.
+    Raises ValueError where the program in use has no such variable.
     """
     program = default_main_program()
     if variable.block.program is program:
@@ -197,17 +201,17 @@ def _here(variable: Variable) -> Variable:
 
 
 def wrap(made: Any) -> Any:
-    """What a layer has made, as variables of the program in use."""
+    """The results of a layer as variables of the program in use."""
     return default_main_program().wrap(made)
 
 
 def signature_of(text: str) -> inspect.Signature:
-    """The signature that a text such as `"input, size, act=None"` writes."""
+    """The signature that a text such as `"input, size, act=None"` describes."""
     return inspect.signature(eval(f"lambda {text}: None", {"__builtins__": {"float": float}}))
 
 
 def bound(name: str, signature: inspect.Signature, args: Any, options: Any) -> dict[str, Any]:
-    """Arguments by name, defaults filled in. Raises TypeError that names the layer."""
+    """Arguments by name, with defaults filled in. Raises TypeError with the layer's name and signature."""
     try:
         result = signature.bind(*args, **options)
     except TypeError as problem:
@@ -221,10 +225,10 @@ def bound(name: str, signature: inspect.Signature, args: Any, options: Any) -> d
 
 
 def adapt(function: Function, text: str, also: str = "", *, called: str = "", **renamed: str) -> Function:
-    """`function` of this package under Fluid's signature `text`, and under the name `called` if that is another.
+    """`function` of this package under Fluid's signature `text`, and under the name `called` if given.
 
-    `renamed` gives the parameters that have other names in Fluid. What `function` does not take must be left at its
-    default in scripts (NotHere), except what changes no value, and the parameters listed in `also`.
+    `renamed` has the parameters that have other names in Fluid. Parameters that `function` lacks must keep their
+    defaults (NotHere), except those that change no value, and those in `also`.
     """
     signature, own = signature_of(text), inspect.signature(function).parameters
     names = {fluid: core for core, fluid in renamed.items()}
@@ -264,12 +268,12 @@ def _dressed(layer: Function, name: str, signature: inspect.Signature, doc: str 
 
 
 def listed(value: Any) -> list[Any]:
-    """A list of what is one, or a single thing as a list."""
+    """A list or tuple as a list; any other value as a list of one item."""
     return list(value) if several(value) else [value]
 
 
 def numbers(value: Any) -> list[float]:
-    """A number or several, as floats. Raises TypeError for others."""
+    """A number or several, as floats. Raises TypeError for other values."""
     held = listed(value)
     if not all(isinstance(item, Real) for item in held):
         raise TypeError(f"a number, or a list of numbers, is needed in place of {value!r}")
@@ -285,7 +289,7 @@ def _items(value: Any) -> list[Any]:
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {"floats": numbers, "items": _items, "list": listed, "number": _number}
-"""What makes an attribute of an argument, by the word behind it in a declaration."""
+"""The functions that convert an argument to an attribute, by the word after the attribute in a declaration."""
 
 
 def made_by(
@@ -301,10 +305,10 @@ def made_by(
 ) -> list[Any]:
     """The variables that one op writes.
 
-    `outputs` are slots, each with its element type, or the slot of an input that has the same one, if that is not the
-    first input's (`"Out Index:int32 Scores:Scores"`). Those named in `stopped` get no gradient; `*` means all. `into`
-    has the variables that are there already, by slot. Inputs that are None are left out. Raises TypeError for what is
-    no variable.
+    `outputs` are slots, each followed by its element type, or by the input slot whose type it has; the default is the
+    type of the first input (`"Out Index:int32 Scores:Scores"`). Those named in `stopped` get no gradient; `*` means
+    all. `into` has existing variables to write to, by slot. Inputs that are None are left out. Raises TypeError for
+    inputs that are not variables.
     """
     layer = key or op_type
     for slot, value in inputs.items():
@@ -345,13 +349,12 @@ def one_op(
 ) -> Function:
     """A layer of one op under Fluid's signature `text`.
 
-    `inputs` and `attrs` map slots and attributes to parameters (`"X=x Y=y"`; `axis` alone is `axis=axis`); None leaves
-    them out. Behind an attribute stands what is made of the argument: `:floats` of a number or several, `:list` of
-    anything, `:items` of a list or None, `:number` of a number or None. `outputs` are as `made_by` takes them; the
-    layer gives the first one, all where the text ends with `*`, or what `gives` makes of them and of the arguments.
-    `more` gives further attributes, or raises an error for arguments that can't be. `fixed` are attributes for all
-    calls, `called` is the layer's name and `key` what the names of its variables begin with, where these are not its
-    op's.
+    `inputs` and `attrs` map slots and attributes to parameters (`"X=x Y=y"`; `axis` alone is `axis=axis`); arguments
+    that are None are left out. A suffix of an attribute converts the argument: `:floats` a number or several, `:list`
+    anything, `:items` a list or None, `:number` a number or None. `outputs` are in the form of `made_by`; the layer
+    returns the first one, all if the text ends with `*`, or the result of `gives` for them and the arguments. `more`
+    returns further attributes, or raises an error for arguments that are not allowed. `fixed` are attributes for all
+    calls, `called` is the layer's name and `key` the beginning of its variables' names, if they are not the op's type.
     """
     signature = signature_of(text)
     reads, takes = _pairs(inputs), _pairs(attrs)
@@ -391,12 +394,12 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def every(made: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
-    """All that an op writes, for `one_op`."""
+    """All variables that an op writes; a value of `gives` for `one_op`."""
     return tuple(made)
 
 
 def lists(layer: str, *parameters: str, of: str = "a list or a tuple") -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A check for `one_op`, which raises TypeError where a parameter has neither a list nor a tuple."""
+    """A check for `one_op`, which raises TypeError where a parameter is neither a list nor a tuple."""
 
     def check(given: dict[str, Any]) -> dict[str, Any]:
         for parameter in parameters:

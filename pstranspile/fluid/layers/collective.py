@@ -1,4 +1,4 @@
-"""Ops over devices: Fluid's `layers.collective`, which the trainers of a ring run together, and `layers.device`."""
+"""Ops over devices: Fluid's `layers.collective`, which all trainers of a ring run together, and `layers.device`."""
 
 # pyright: reportUnusedFunction=false
 
@@ -43,7 +43,7 @@ def _allreduce(x: Variable, out: Variable | None = None, reduce_type: str = "sum
 
 
 def _broadcast(x: Variable, root: int, sync_mode: bool = False) -> Variable:
-    """The variable becomes that of device `root`."""
+    """Overwrites the variable on every device with its value on device `root`, and returns it."""
     return _op("broadcast", x, x, {"sync_mode": sync_mode, "root": root})
 
 
@@ -61,12 +61,12 @@ def _c_allreduce(
 
 
 def _c_broadcast(x: Variable, root: int = 0, ring_id: int = 0, use_calc_stream: bool = False) -> Variable:
-    """The variable becomes that of trainer `root`."""
+    """Overwrites the variable on every trainer with its value on trainer `root`, and returns it."""
     return _op("c_broadcast", x, x, {"root": root, "ring_id": ring_id, "use_calc_stream": use_calc_stream})
 
 
 def _c_allgather(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False) -> Variable:
-    """The rows of all trainers, one after the other."""
+    """The rows of all trainers, one trainer after the other."""
     rows = x.shape[0] * nranks if x.shape[0] > 0 else x.shape[0]
     attrs = {"nranks": nranks, "ring_id": ring_id, "use_calc_stream": use_calc_stream}
     return _op("c_allgather", x, _made(x, "c_allgather", rows), attrs)
@@ -84,17 +84,17 @@ def _c_reducescatter(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream
 
 
 def _c_sync_calc_stream(x: Variable) -> Variable:
-    """The variable, when all computations before are done."""
+    """The same variable, after all earlier computations are done."""
     return _op("c_sync_calc_stream", x, x, {})
 
 
 def _c_sync_comm_stream(x: Variable, ring_id: int) -> Variable:
-    """The variable, when all communications of the ring before are done."""
+    """The same variable, after all earlier communications of the ring are done."""
     return _op("c_sync_comm_stream", x, x, {"ring_id": ring_id})
 
 
 def get_places(device_count: int | None = None, device_type: str | None = None) -> Variable:
-    """A list of devices: as many as are asked for (default: all there are)."""
+    """A variable with a list of `device_count` devices (default: all devices)."""
     helper = LayerHelper("get_places")
     name = unique_name.generate_with_ignorable_key(f"{helper.name}.out")
     out = helper.create_variable(name=name, type=VarType.PLACE_LIST)

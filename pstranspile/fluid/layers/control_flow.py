@@ -37,7 +37,7 @@ from pstranspile.ir.types import DType, VarKind
 
 def _compared(op_type: str) -> Callable[..., Any]:
     def compare(x: Any, y: Any, force_cpu: bool | None = None, cond: Any = None) -> Any:
-        """Element by element whether it holds, into `cond` if given."""
+        """The result of the comparison for each element, as bools; written to `cond` if given."""
         out = DType.BOOL if cond is None else to_core(cond)
         attrs = None if force_cpu is None else {"force_cpu": bool(force_cpu)}
         made = basic.layer_outputs(op_type, {"X": to_core(x), "Y": to_core(y)}, {"Out": out}, attrs)[0]
@@ -55,7 +55,7 @@ equal = _compared("equal")
 not_equal = _compared("not_equal")
 
 
-# Ragged tensors as arrays of steps, longest sequence first, and the rows of a batch apart by a mask.
+# Ragged tensors as arrays of steps, longest sequence first, and the rows of a batch split by a mask.
 
 _reordered = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
 max_sequence_len = one_op(
@@ -74,7 +74,9 @@ split_lod_tensor = one_op(
 
 @checked
 def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
-    """The sequences of x, or its rows, in the order of a rank table. Raises TypeError for what is no rank table."""
+    """The sequences of x, or its rows, in the order of a rank table. Raises TypeError if `rank_table` is not a rank
+    table.
+    """
     if to_core(rank_table).var.kind is not VarKind.LOD_RANK_TABLE:
         raise TypeError(f"reorder_lod_tensor_by_rank: {rank_table.name} is no rank table")
     return _reordered(x, rank_table)
@@ -82,7 +84,7 @@ def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
 
 @checked
 def lod_rank_table(x: Any, level: int = 0) -> Any:
-    """The sequences of x by length."""
+    """A rank table: the sequences of x sorted by length, longest first."""
     draft = live()
     draft.names.mint("lod_rank_table")
     table = draft.declare(Var(draft.names.mint("lod_rank_table"), VarKind.LOD_RANK_TABLE))
@@ -92,7 +94,7 @@ def lod_rank_table(x: Any, level: int = 0) -> Any:
 
 @checked
 def lod_tensor_to_array(x: Any, table: Any) -> Any:
-    """The steps of ragged x as an array: in each the rows of all sequences that still have one."""
+    """The steps of a ragged x as an array; each has the next rows of all sequences that are long enough."""
     draft, value = live(), to_core(x)
     draft.names.mint("lod_tensor_to_array")
     name = draft.names.mint("lod_tensor_to_array")
@@ -104,7 +106,7 @@ def lod_tensor_to_array(x: Any, table: Any) -> Any:
 
 @checked
 def array_to_lod_tensor(x: Any, table: Any) -> Any:
-    """The ragged tensor whose steps an array holds."""
+    """The ragged tensor with the steps in an array."""
     value = to_core(x)
     inputs = {"X": value, "RankTable": to_core(table)}
     made = basic.layer("array_to_lod_tensor", inputs, value.dtype)
@@ -114,7 +116,7 @@ def array_to_lod_tensor(x: Any, table: Any) -> Any:
 
 @checked
 def merge_lod_tensor(in_true: Any, in_false: Any, x: Any, mask: Any, level: int = 0) -> Any:
-    """What `split_lod_tensor` has split: rows of both in the order of x."""
+    """The rows that `split_lod_tensor` has split, joined again in the order of x."""
     inputs = {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}
     return made_by("merge_lod_tensor", inputs, "Out:InTrue", {"level": level})[0]
 
@@ -125,7 +127,7 @@ Branch = Callable[[], Any]
 
 
 def _copied(made: Any, draft: LiveDraft, outside: int) -> Any:
-    """Copies, in the block of index `outside`, of what a branch gives."""
+    """Copies of a branch's results in the block with index `outside`."""
 
     def copy(item: Any) -> Any:
         value = to_core(item) if isinstance(item, Variable) else to_core(fill_constant([1], "float32", item))
@@ -138,7 +140,7 @@ def _copied(made: Any, draft: LiveDraft, outside: int) -> Any:
 
 
 def _branch(condition: Value, function: Branch | None) -> Any:
-    """Runs a branch's function in a conditional block; gives copies of what it made outside the block."""
+    """Runs a branch's function in a conditional block; returns copies of its results outside the block."""
     if function is None:
         return None
     draft = live()
@@ -154,9 +156,9 @@ def _check_function(layer: str, name: str, function: Any, *, optional: bool = Tr
 
 @checked
 def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = None, name: str | None = None) -> Any:
-    """What `true_fn()` gives where `pred` (bool [1]) holds, and `false_fn()` where it does not.
+    """The result of `true_fn()` if `pred` (bool [1]) is true, else that of `false_fn()`.
 
-    Raises ValueError when the functions give variables that are nested otherwise.
+    Raises ValueError when the functions return variables with different nesting.
     """
     if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"cond: name must be a str, not {type(name).__name__}")
@@ -184,7 +186,7 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
 
 @checked
 def select_input(inputs: Sequence[Any], mask: Any) -> Any:
-    """The variable of `inputs` whose number `mask` (int32 [1]) is."""
+    """The variable of `inputs` at the index `mask` (int32 [1])."""
     check_kind("select_input", "inputs", inputs, ("list", "tuple"))
     check_variable("select_input", "mask", mask, ("int32",))
     return _selected(to_core(inputs), to_core(mask))
@@ -200,7 +202,7 @@ def _selected(values: list[Value], mask: Value) -> Any:
 
 @checked
 def select_output(input: Any, outputs: Sequence[Any], mask: Any) -> Any:
-    """Copies `input` to the variable of `outputs` whose number `mask` (int32 [1]) is; gives them all."""
+    """Copies `input` to the variable of `outputs` at the index `mask` (int32 [1]); returns all of `outputs`."""
     check_kind("select_output", "input", input, ("Variable",))
     check_variable("select_output", "mask", mask, ("int32",))
     check_kind("select_output", "outputs", outputs, ("list", "tuple"))
@@ -211,7 +213,9 @@ def select_output(input: Any, outputs: Sequence[Any], mask: Any) -> Any:
 
 
 def case(pred_fn_pairs: Sequence[Any], default: Branch | None = None, name: str | None = None) -> Any:
-    """What the function beside the first condition that holds gives; `default`, or the last function, if none does."""
+    """The result of the function beside the first condition that is true; of `default`, or else the last function, if
+    none is.
+    """
     check_kind("case", "pred_fn_pairs", pred_fn_pairs, ("list", "tuple"))
     pairs = list(pred_fn_pairs)
     if not pairs:
@@ -237,7 +241,9 @@ def _either(condition: Any, function: Branch, otherwise: Branch | None) -> Branc
 
 
 def switch_case(branch_index: Any, branch_fns: Any, default: Branch | None = None, name: str | None = None) -> Any:
-    """What the function of this number gives; `default`, or the one with the largest number, for all other numbers."""
+    """The result of the function with the number `branch_index`; of `default`, or else the function with the largest
+    number, for all other numbers.
+    """
     check_variable("switch_case", "branch_index", branch_index, ("uint8", "int32", "int64"))
     if numpy_name(branch_index.dtype) != "int64":
         branch_index = cast(branch_index, "int64")
@@ -254,7 +260,7 @@ def switch_case(branch_index: Any, branch_fns: Any, default: Branch | None = Non
 
 
 def _numbered(branch_fns: Any) -> list[tuple[int, Branch]]:
-    """The functions of a `switch_case` with their numbers. Raises TypeError for what is no pair of both."""
+    """The functions of a `switch_case` with their numbers. Raises TypeError for an item that is not a pair of both."""
     if not isinstance(branch_fns, list | tuple | dict):
         raise TypeError(f"switch_case: branch_fns must be a list, tuple or dict, not {type(branch_fns).__name__}")
     items: list[Any] = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)  # pyright: ignore
@@ -276,7 +282,9 @@ def _number_of(pair: Any) -> int:
 
 
 class ConditionalBlock:
-    """Ops made in its `block` run only if the inputs have elements; with `is_scalar_condition`, if the input holds."""
+    """Ops made in its `block` run only if all inputs have elements; with `is_scalar_condition`, only if the input is
+    true.
+    """
 
     def __init__(self, inputs: Sequence[Any], is_scalar_condition: bool = False, name: str | None = None):
         for value in inputs:
@@ -284,12 +292,14 @@ class ConditionalBlock:
         self._inputs, self._scalar = to_core(list(inputs)), is_scalar_condition
 
     def block(self) -> Any:
-        """The ops that run or don't."""
+        """A context manager for the ops that run under the condition."""
         return loops.when(*self._inputs, scalar=self._scalar)
 
 
 class IfElse:
-    """Branches for the rows of a batch: rows whose condition (bool [n, 1]) holds go one way, the others another."""
+    """Branches for the rows of a batch: rows whose condition (bool [n, 1]) is true pass through one block, the others
+    through another.
+    """
 
     def __init__(self, cond: Any, name: str | None = None):
         check_kind("IfElse", "cond", cond, ("Variable",))
@@ -312,15 +322,15 @@ class IfElse:
             raise ValueError("a block of an IfElse needs an output")
 
     def true_block(self) -> Any:
-        """Ops made in the block are for the rows whose condition holds."""
+        """A context manager for the ops that work on the rows whose condition is true."""
         return self._block(1)
 
     def false_block(self) -> Any:
-        """Ops made in the block are for the other rows."""
+        """A context manager for the ops that work on the rows whose condition is false."""
         return self._block(0)
 
     def input(self, x: Any) -> Any:
-        """The rows of x for this block."""
+        """The rows of x that belong to the present block."""
         if self._side is None:
             raise ValueError("input is called inside a block of an IfElse")
         value, draft = to_core(x), self._draft
@@ -338,7 +348,7 @@ class IfElse:
         return wrap(self._split[value.name][1 - self._side])
 
     def output(self, *outs: Any) -> None:
-        """Makes rows of this block part of the result."""
+        """Adds rows computed in the present block to the result."""
         if self._side is None:
             raise ValueError("output is called inside a block of an IfElse")
         for out in outs:
@@ -350,7 +360,9 @@ class IfElse:
             self._results[self._side].append(Value(draft, name))
 
     def __call__(self) -> Any:
-        """The rows of both blocks, in the order of the batch. Raises ValueError when they give different numbers."""
+        """The rows of both blocks, in the order of the batch. Raises ValueError when the blocks have different numbers
+        of outputs.
+        """
         false, true = self._results
         if len(false) != len(true):
             raise ValueError(f"the blocks of an IfElse give {len(true)} and {len(false)} variables")
@@ -407,7 +419,7 @@ class DynamicRNN:
 
     @contextmanager
     def block(self) -> Generator[None]:
-        """Ops made in the block are what the network does in each step. Raises ValueError when entered twice."""
+        """A context manager for the ops that run in each step. Raises ValueError when entered twice."""
         self._require("block", opened=False)
         draft = self._draft
         step = self._step = basic.fill_constant(draft, [1], DType.INT64, 0, force_cpu=True)
@@ -443,7 +455,7 @@ class DynamicRNN:
         return wrap(self._known(self._step))
 
     def step_input(self, x: Any, level: int = 0) -> Any:
-        """The rows of x for this step, of all sequences that still have one."""
+        """The rows of x in this step, one for each sequence that is long enough."""
         self._require("step_input")
         check_kind("DynamicRNN.step_input", "x", x, ("Variable",))
         draft, value, step = self._draft, to_core(x), self._known(self._step)
@@ -466,7 +478,7 @@ class DynamicRNN:
         return wrap(loops.array_read(array, step))
 
     def static_input(self, x: Any) -> Any:
-        """x as it is in every step, its sequences in the order of the steps'."""
+        """The whole x in every step, its sequences in the order of the step inputs, without those that have ended."""
         self._require("static_input")
         check_kind("DynamicRNN.static_input", "x", x, ("Variable",))
         table, value = self._known(self._table), to_core(x)
@@ -491,7 +503,7 @@ class DynamicRNN:
         need_reorder: bool = False,
         dtype: Any = "float32",
     ) -> Any:
-        """What the step before has handed on: in the first one `init`, or `value` in rows of dims `shape`."""
+        """The value from the step before; in the first step `init`, or `value` in rows of dims `shape`."""
         self._require("memory")
         check_kind("DynamicRNN.memory", "init", init, ("Variable", "NoneType"))
         check_kind("DynamicRNN.memory", "shape", shape, ("list", "tuple", "NoneType"))
@@ -520,7 +532,7 @@ class DynamicRNN:
         return self._zero
 
     def _filled(self, shape: Any, value: float, dtype: DType) -> Value:
-        """The rows that a memory without an initial variable starts with, as many as the first step has."""
+        """The first rows of a memory without an initial variable: as many as the first step has."""
         source = self._known(self._first_input)
         start = self._declared("mem_init", VarKind.LOD_TENSOR, dtype)
         first = self._declared("in0", VarKind.LOD_TENSOR, source.dtype)
@@ -530,7 +542,7 @@ class DynamicRNN:
         return start
 
     def update_memory(self, ex_mem: Any, new_mem: Any) -> None:
-        """Hands `new_mem` on to the next step. Raises ValueError for what is no memory."""
+        """Makes `new_mem` the value of a memory in the next step. Raises ValueError if `ex_mem` is not a memory."""
         self._require("update_memory")
         check_kind("DynamicRNN.update_memory", "ex_mem", ex_mem, ("Variable",))
         check_kind("DynamicRNN.update_memory", "new_mem", new_mem, ("Variable",))
@@ -540,7 +552,7 @@ class DynamicRNN:
         self._links.append((to_core(new_mem), array))
 
     def output(self, *outputs: Any) -> None:
-        """Makes values of this step part of what the network gives."""
+        """Adds values of this step to the results of the network."""
         self._require("output")
         for output in outputs:
             check_kind("DynamicRNN.output", "each of outputs", output, ("Variable",))
@@ -553,7 +565,7 @@ class DynamicRNN:
             self._arrays.append(array)
 
     def __call__(self) -> Any:
-        """What the network gives, ragged as its inputs: one variable, or a list of several."""
+        """The results of the network, ragged like its inputs: one variable, or a list of several."""
         self._require("the network", opened=False)
         made = wrap(self._outputs)
         if not made:
@@ -567,28 +579,28 @@ array_read = adapt(loops.array_read, "array, i", index="i")
 
 @checked
 def increment(x: Any, value: float = 1.0, in_place: bool = True) -> Any:
-    """x plus `value`, in x itself unless `in_place` is False."""
+    """x plus `value`, written to x itself unless `in_place` is False."""
     if in_place:
         return wrap(basic.increment(to_core(x), float(value)))
     return wrap(basic.layer("increment", {"X": to_core(x)}, to_core(x).dtype, {"step": float(value)}))
 
 
 def create_array(dtype: Any) -> Any:
-    """An array of tensors that holds nothing yet."""
+    """An empty array of tensors."""
     draft = live()
     name = f"{draft.names.mint('array')}.out"
     return wrap(draft.declare(Var(name, VarKind.LOD_TENSOR_ARRAY, TensorType(dtype_of(dtype), ()))))
 
 
 def array_length(array: Any) -> Any:
-    """How many tensors an array holds, int64 [1]."""
+    """The number of tensors in an array, int64 [1]."""
     made = basic.layer("lod_array_length", {"X": to_core(array)}, DType.INT64, key="array_length")
     return wrap(made.declared([1]).stopped())
 
 
 @checked
 def is_empty(x: Any, cond: Any = None) -> Any:
-    """Whether x has no elements, bool [1]; into `cond` if given."""
+    """Whether x has no elements, bool [1]; written to `cond` if given."""
     return made_by("is_empty", {"X": x}, "Out:bool", into={"Out": cond})[0]
 
 
@@ -604,7 +616,7 @@ def Print(
     print_tensor_lod: bool = True,
     print_phase: str = "both",
 ) -> Any:
-    """The same tensor, which is printed whenever it is computed, after the seconds since 1970 and the message."""
+    """The same tensor, printed whenever it is computed, after the seconds since 1970 and the message."""
     attrs = {
         "first_n": first_n,
         "summarize": summarize,
@@ -620,14 +632,14 @@ def Print(
 
 
 class While:
-    """A loop: ops made in its `block` are repeated as long as `cond` (bool [1], which they must change) is true."""
+    """A loop: ops made in its `block` are repeated while `cond` (bool [1], which they must change) is true."""
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None):
         _check_condition("While", "cond", cond)
         self._condition, self._is_test = to_core(cond), is_test
 
     def block(self) -> Any:
-        """The ops that are repeated."""
+        """A context manager for the ops that are repeated."""
         return loops.while_(self._condition, is_test=self._is_test)
 
 
@@ -645,7 +657,7 @@ def while_loop(
     is_test: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Repeats `body(*loop_vars)` as long as `cond(*loop_vars)` holds; gives the variables."""
+    """Repeats `body(*loop_vars)` while `cond(*loop_vars)` is true; returns the variables after the last repetition."""
     for parameter, function in (("cond", cond), ("body", body)):
         if not callable(function):
             raise TypeError(f"while_loop: {parameter} must be a function, not {type(function).__name__}")
@@ -668,7 +680,9 @@ def while_loop(
 
 
 class Switch:
-    """Cases of which the first that holds runs; used as `with Switch() as switch: with switch.case(...): ...`."""
+    """Cases of which only the first whose condition is true runs; used as `with Switch() as switch: with
+    switch.case(...): ...`.
+    """
 
     def __init__(self, name: str | None = None):
         self._core = loops.Switch()
@@ -680,12 +694,12 @@ class Switch:
         return None
 
     def case(self, condition: Any) -> Any:
-        """Ops made in the block run if the condition holds and none before it did."""
+        """A context manager for ops that run if the condition is true and no earlier one was."""
         check_variable("Switch.case", "condition", condition, ("bool",))
         return self._core.case(to_core(condition))
 
     def default(self) -> Any:
-        """Ops made in the block run if no case did."""
+        """A context manager for ops that run if no case did."""
         return self._core.default()
 
 
@@ -699,13 +713,13 @@ class StaticRNN:
 
     @contextmanager
     def step(self) -> Generator[None]:
-        """Ops made in the block are what the network does in each step."""
+        """A context manager for the ops that run in each step."""
         self._outside = self._draft.current
         with self._core.step():
             yield
 
     def step_input(self, x: Any) -> Any:
-        """The part of x for this step."""
+        """The slice of x for this step."""
         return wrap(self._core.step_input(to_core(x)))
 
     def memory(
@@ -717,7 +731,7 @@ class StaticRNN:
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Any:
-        """What the step before has handed on: in the first one `init`, or a constant for each row of `batch_ref`."""
+        """The value from the step before; in the first step `init`, or a constant for each row of `batch_ref`."""
         if init is not None:
             return wrap(self._core.memory(self._before_steps(to_core(init))))
         if shape is None or batch_ref is None:
@@ -737,7 +751,9 @@ class StaticRNN:
         return wrap(self._core.memory(Value(draft, name)))
 
     def _before_steps(self, init: Value) -> Value:
-        """What a memory starts as; an op of the step that makes it of things outside is moved before the network."""
+        """The first value of a memory; if an op in the step computes it from variables outside, this op is moved in
+        front of the network.
+        """
         draft = self._draft
         step, outside = draft.blocks[draft.current], draft.blocks[self._outside]
         made = next((op for op in step.ops if init.name in op.output_names), None)
@@ -748,20 +764,20 @@ class StaticRNN:
         return init
 
     def update_memory(self, mem: Any, var: Any) -> None:
-        """Hands `var` on to the next step."""
+        """Makes `var` the value of a memory in the next step."""
         self._core.update_memory(to_core(mem), to_core(var))
 
     def step_output(self, o: Any) -> None:
-        """Makes a value of this step part of what the network gives."""
+        """Adds a value of this step to the results of the network."""
         self._core.step_output(to_core(o))
 
     def output(self, *outputs: Any) -> None:
-        """Makes values of this step part of what the network gives."""
+        """Adds values of this step to the results of the network."""
         for output in outputs:
             self.step_output(output)
 
     def __call__(self) -> Any:
-        """What the network gives, [steps, ...]: one variable, or a list of several."""
+        """The results of the network, [steps, ...]: one variable, or a list of several."""
         made = wrap(self._core.outputs())
         return made[0] if len(made) == 1 else made
 

@@ -1,4 +1,4 @@
-"""Fluid's `layers.detection`, and the layers of `layers.nn` that bring regions of feature maps to one size."""
+"""Fluid's `layers.detection`, and the layers of `layers.nn` that pool regions of feature maps to a fixed size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIANCES = (0.1, 0.1, 0.2, 0.2)
 
 
 def _pair(layer: str, name: str, value: Any) -> list[float]:
-    """Two numbers. Raises ValueError for another count."""
+    """Two numbers as floats. Raises ValueError for another count."""
     if not several(value) or len(value) != 2:
         raise ValueError(f"{layer}: {name} must be two numbers, not {value!r}")
     return numbers(value)
@@ -49,10 +49,10 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Any:
-    """Boxes as distances from prior boxes in shares of their sides, or the other way round.
+    """Encodes boxes as distances from prior boxes, relative to the lengths of their sides, or decodes such distances.
 
-    `prior_box_var` scales the distances: four numbers, or a variable with four for each prior box. Raises TypeError
-    for what is neither.
+    `prior_box_var` scales the distances: four numbers, or a variable with four for each prior box. Raises TypeError for
+    other values.
     """
     inputs, attrs = {"PriorBox": prior_box, "PriorBoxVar": None, "TargetBox": target_box}, dict[str, Any]()
     if isinstance(prior_box_var, Variable):
@@ -178,11 +178,13 @@ yolo_box = one_op(
 
 _CHOICE = "nms_threshold=0.3, normalized=True, nms_eta=1.0"
 CHOICE_OF_BOXES = "background_label score_threshold nms_top_k nms_threshold keep_top_k nms_eta normalized"
-"""Attributes of ops that leave out boxes which overlap likelier ones."""
+"""Attributes of ops that drop boxes which overlap boxes with higher scores."""
 
 
 def with_index(made: list[Any], given: dict[str, Any]) -> Any:
-    """The rows that are found, and with `return_index` their index, declared as int64 as in Fluid: it holds int32."""
+    """The rows found, and with `return_index` also their indices, which are declared as int64 as in Fluid although they
+    are int32.
+    """
     found, index = made[0], to_core(made[1])
     index.draft.declare(index.var._replace(tensor=TensorType(DType.INT64, (found.shape[0], 1), 1)))
     return (found, made[1]) if given["return_index"] else found
@@ -239,8 +241,8 @@ def detection_output(
     nms_eta: float = 1.0,
     return_index: bool = False,
 ) -> Any:
-    """What an SSD has found: codes of boxes decoded against prior boxes, those of each class that overlap no likelier
-    one too much. As in Fluid `nms_eta` is always 1.
+    """The objects that an SSD finds: boxes decoded against prior boxes, of each class those that do not overlap a box
+    with a higher score too much. As in Fluid `nms_eta` is always 1.
     """
     boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
     shares: Any = nn.transpose(nn.softmax(scores), [0, 2, 1])
@@ -273,7 +275,7 @@ retinanet_detection_output = one_op(
 
 
 _STATES: tuple[str, ...] = ("AccumPosCount", "AccumTruePos", "AccumFalsePos")
-"""The slots of the counts that a mean average precision over several batches goes on with."""
+"""The slots of the counts from which a mean average precision over several batches continues."""
 
 
 def detection_map(
@@ -288,9 +290,9 @@ def detection_map(
     out_states: Any = None,
     ap_version: str = "integral",
 ) -> Any:
-    """The mean average precision of what is found.
+    """The mean average precision of the boxes found.
 
-    With states (counts of objects, right and wrong boxes) it is that of all batches since `has_state` was 0.
+    With states (counts of objects, right and wrong boxes) it covers all batches since `has_state` was 0.
     """
     counts, right, wrong = input_states or (None, None, None)
     inputs = {"DetectRes": detect_res, "Label": label, "HasState": has_state}
@@ -343,7 +345,7 @@ roi_pool = one_op(
 
 
 def _parts(given: dict[str, Any]) -> dict[str, Any]:
-    """The channels of the regions, and into how many parts they are cut."""
+    """The number of channels of the results, and the number of parts into which each region is divided."""
     channels, parts = given["input"].shape[1], [given["pooled_height"], given["pooled_width"]]
     if given["position_sensitive"]:
         if channels % prod(parts):
@@ -375,11 +377,12 @@ roi_perspective_transform = one_op(
 )
 
 
-# Layers of detection in two stages: which anchors and proposals train what, and on which level they are looked at.
+# Layers of detection in two stages: they choose the anchors and proposals to train on, and the level that each belongs
+# to.
 
 
 def _scores_and_codes(made: list[Any], given: dict[str, Any]) -> tuple[Any, ...]:
-    """The scores and the codes of the anchors that are chosen, and what they should be."""
+    """The scores and codes of the chosen anchors, and the target values of both."""
     places, scored, *others = made
     rows = nn.reshape(given["cls_logits"], [-1, given.get("num_classes", 1)])
     codes = nn.reshape(given["bbox_pred"], [-1, 4])
@@ -451,7 +454,7 @@ generate_mask_labels = one_op(
 def distribute_fpn_proposals(
     fpn_rois: Any, min_level: int, max_level: int, refer_level: int, refer_scale: int, name: str | None = None
 ) -> Any:
-    """The boxes of each level of a pyramid, larger ones higher up, and where each went."""
+    """The boxes of each level of a pyramid, larger boxes at higher levels, and the indices that restore their order."""
     rois, draft = to_core(fpn_rois), live()
     layer = name or draft.names.mint("distribute_fpn_proposals")
     parts = [draft.temporary(layer, rois.dtype) for _ in range(max_level - min_level + 1)]
@@ -471,7 +474,9 @@ def distribute_fpn_proposals(
 def collect_fpn_proposals(
     multi_rois: Any, multi_scores: Any, min_level: int, max_level: int, post_nms_top_n: int, name: str | None = None
 ) -> Any:
-    """The likeliest boxes of the levels of a pyramid, image by image. Raises TypeError unless levels are lists."""
+    """The boxes with the highest scores over all levels of a pyramid, image by image. Raises TypeError unless levels
+    are lists.
+    """
     for what, value in {"multi_rois": multi_rois, "multi_scores": multi_scores}.items():
         if not several(value):
             raise TypeError(f"collect_fpn_proposals: {what} must be a list, not {type(value).__name__}")
@@ -485,7 +490,7 @@ def collect_fpn_proposals(
 
 
 def _reshaped_as(value: Any, dims: Any) -> Any:
-    """A value with its first dim as it is in a run: that of a vector of dims."""
+    """A value reshaped to the dims in a vector, which are known at run time only."""
     core = to_core(value)
     inputs = {"X": core, "Shape": to_core(dims).stopped()}
     outputs = {"Out": core.dtype, "XShape": core.dtype}
@@ -499,12 +504,12 @@ def _stopped(value: Any) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """The last dim of a value, row by row."""
+    """A value as a matrix whose rows are the elements along its last dim."""
     return nn.flatten(value, axis=2)
 
 
 class _Matched(NamedTuple):
-    """The boxes that have an object, those without that count, the labels, the scores row by row, and their dims."""
+    """The matched boxes, the boxes without an object that count, the labels, the scores row by row, and their dims."""
 
     indices: Any
     negative: Any
@@ -516,7 +521,7 @@ class _Matched(NamedTuple):
 def _mined(
     confidence: Any, dims: Any, label: Any, matched: tuple[Any, Any], background: int, attrs: dict[str, Any]
 ) -> _Matched:
-    """The matched boxes, and those boxes without an object that have the largest losses."""
+    """The matched boxes, and the boxes without an object whose losses are largest."""
     indices, alike = matched
     labels = _stopped(nn.reshape(label, [0] * (len(label.shape) - 1) + [-1, 1]))
     wanted, _ = target_assign(labels, indices, mismatch_value=background)
@@ -549,10 +554,10 @@ def ssd_loss(
     normalize: bool = True,
     sample_size: int | None = None,
 ) -> Any:
-    """For each image the loss [images, 1] of where boxes are and of what they show.
+    """For each image the loss [images, 1] of the positions and the classes of boxes.
 
     Objects are `gt_box` [objects, 4] and `gt_label` [objects, 1], a sequence for each image. Raises ValueError for a
-    `mining_type` that is not `max_negative`.
+    `mining_type` other than `max_negative`.
     """
     if mining_type != "max_negative":
         raise ValueError(f"ssd_loss: mining_type must be 'max_negative', not {mining_type!r}")
@@ -581,7 +586,7 @@ def ssd_loss(
 
 
 class _Priors(NamedTuple):
-    """What the prior boxes of all layers share."""
+    """The settings that the prior boxes of all feature maps share."""
 
     variance: Sequence[float]
     flip: bool
@@ -591,8 +596,8 @@ class _Priors(NamedTuple):
 
 
 def _sizes_of_ratios(count: int, base: int, least: int, most: int) -> tuple[list[float], list[float]]:
-    """Sizes for each of the layers: a tenth and a fifth of the base for the first, then evenly between ratios in
-    percent.
+    """The smallest and largest sizes for each feature map: a tenth and a fifth of the base for the first, then evenly
+    spaced between two ratios in percent.
     """
     step = floor((most - least) / (count - 2))
     ratios = range(least, most + 1, step)
@@ -631,8 +636,8 @@ def multi_box_head(
 ) -> Any:
     """Codes of boxes [images, boxes, 4], scores [images, boxes, classes], prior boxes and their variances [boxes, 4].
 
-    They come from several feature maps, each with prior boxes of its own. Raises ValueError for settings that are not
-    there for each of them.
+    They are computed from several feature maps, each with prior boxes of its own. Raises ValueError for lists of
+    settings with another length than `inputs`.
     """
     if not several(inputs):
         raise ValueError("multi_box_head: inputs must be a list of variables")
@@ -660,7 +665,7 @@ def multi_box_head(
 def _head(
     x: Any, image: Any, classes: int, sizes: tuple[Any, Any, Any], steps: tuple[float, float], of: _Priors, conv: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Codes and scores of one feature map, each image a row, and its prior boxes."""
+    """The codes and scores of one feature map, one row for each image, its prior boxes and their variances."""
     least, most, ratios = sizes
     most = most if most is None else listed(most)
     boxes, variances = prior_box(
@@ -675,7 +680,7 @@ def _head(
 
 
 def _joined(made: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, Any, Any, Any]:
-    """What all feature maps give together. As in Fluid a single one gives what it has."""
+    """The results of all feature maps joined together. As in Fluid those of a single one keep their dims."""
     if len(made) == 1:
         codes, scores, boxes, variances = made[0]
     else:

@@ -14,9 +14,9 @@ from pstranspile.fluid.missing import names_of_fluid
 
 
 def _parameters(name: str, given: dict[str, Any], kinds: tuple[str, ...]) -> tuple[list[Any], bool]:
-    """Parameters as variables, arrays broadcast against each other, and whether scripts gave them as variables.
+    """Parameters as variables, with arrays broadcast against each other, and whether the script passed variables.
 
-    Raises TypeError for what is no parameter, ValueError where only some of them are variables.
+    Raises TypeError for other values, ValueError where only some of the parameters are variables.
     """
     for parameter, value in given.items():
         check_kind(name, parameter, value, kinds)
@@ -38,10 +38,10 @@ def _parameters(name: str, given: dict[str, Any], kinds: tuple[str, ...]) -> tup
 
 
 class Distribution:
-    """What distributions have in common; each defines those of the methods that it has."""
+    """The base class of distributions; each defines the methods that it supports."""
 
     def sample(self, shape: list[int], seed: int = 0) -> Any:
-        """Numbers drawn."""
+        """Draws numbers."""
         raise NotImplementedError
 
     def entropy(self) -> Any:
@@ -49,7 +49,7 @@ class Distribution:
         raise NotImplementedError
 
     def kl_divergence(self, other: Any) -> Any:
-        """The divergence from another distribution of this kind."""
+        """The Kullback-Leibler divergence from another distribution of the same kind."""
         raise NotImplementedError
 
     def log_prob(self, value: Any) -> Any:
@@ -66,24 +66,26 @@ class _OfTwo(Distribution):
         self.all_arg_is_float = all(isinstance(value, float) for value in given.values())
 
     def _drawn(self, shape: list[int], seed: int) -> Any:
-        """Numbers of the standard distribution, of these dims."""
+        """Draws numbers of the standard distribution, with the dims `shape`."""
         raise NotImplementedError
 
     def _drawn_like(self, zeros: Any, seed: int) -> Any:
-        """Numbers of the standard distribution, with the dims of a variable."""
+        """Draws numbers of the standard distribution, with the dims of a variable."""
         raise NotImplementedError
 
     def _spread(self, zeros: Any) -> Any:
-        """What numbers of the standard distribution are multiplied by, with the dims of the zeros."""
+        """The factor on numbers of the standard distribution, with the dims of `zeros`."""
         raise NotImplementedError
 
     def _zeros(self, shape: list[int]) -> Any:
-        """Zeros of the dims of the parameters, whose first one may be known at run time only, and of `shape`."""
+        """Zeros whose dims are those of the parameters, the first of which may be known at run time
+        only, and `shape`.
+        """
         dims = [*(self._first + self._second).shape, *shape]
         return tensor.fill_constant_batch_size_like(self._first + self._second, dims, self._first.dtype, 0.0)
 
     def sample(self, shape: list[int], seed: int = 0) -> Any:
-        """Numbers drawn: dims `shape`, then those of the parameters unless these are two floats."""
+        """Draws numbers with the dims `shape`, followed by those of the parameters unless these are two floats."""
         check_kind("sample", "shape", shape, ("list",))
         check_kind("sample", "seed", seed, ("int",))
         if self.batch_size_unknown:
@@ -98,7 +100,7 @@ class _OfTwo(Distribution):
 
 
 class Uniform(_OfTwo):
-    """Evenly distributed in [low, high)."""
+    """The uniform distribution over [low, high)."""
 
     def __init__(self, low: Any, high: Any):
         super().__init__(low=low, high=high)
@@ -114,7 +116,7 @@ class Uniform(_OfTwo):
         return zeros + self.high - self.low if self.batch_size_unknown else zeros + (self.high - self.low)
 
     def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density at values: minus infinity outside."""
+        """The logarithm of the density at values: minus infinity outside of the interval."""
         check_variable("log_prob", "value", value, ("float32", "float64"))
         inside = [control_flow.less_than(self.low, value), control_flow.less_than(value, self.high)]
         above, below = [tensor.cast(holds, dtype=value.dtype) for holds in inside]
@@ -126,7 +128,7 @@ class Uniform(_OfTwo):
 
 
 class Normal(_OfTwo):
-    """Normally distributed around `loc` with the standard deviation `scale`."""
+    """The normal distribution with the mean `loc` and the standard deviation `scale`."""
 
     def __init__(self, loc: Any, scale: Any):
         super().__init__(loc=loc, scale=scale)
@@ -155,7 +157,7 @@ class Normal(_OfTwo):
         return -1.0 * squared / (2.0 * variance) - logarithm - math.log(math.sqrt(2.0 * math.pi))
 
     def kl_divergence(self, other: Any) -> Any:
-        """The divergence from another normal distribution."""
+        """The Kullback-Leibler divergence from another normal distribution."""
         _same(self, other)
         ratio = self.scale / other.scale
         ratio = ratio * ratio
@@ -164,7 +166,7 @@ class Normal(_OfTwo):
 
 
 class Categorical(Distribution):
-    """Classes with probabilities softmax(logits) along the last dim."""
+    """A distribution over classes with the probabilities softmax(logits) along the last dim."""
 
     def __init__(self, logits: Any):
         (self.logits,), _ = _parameters("Categorical", {"logits": logits}, ("ndarray", "Variable", "list"))
@@ -173,7 +175,7 @@ class Categorical(Distribution):
         return self.logits - nn.reduce_max(self.logits, dim=-1, keep_dim=True)
 
     def kl_divergence(self, other: Any) -> Any:
-        """The divergence from another distribution of as many classes."""
+        """The Kullback-Leibler divergence from another distribution over as many classes."""
         _same(self, other)
         own, others = self._relative(), other._relative()
         weights, other_weights = _exp(own), _exp(others)
@@ -192,7 +194,7 @@ class Categorical(Distribution):
 
 
 class MultivariateNormalDiag(Distribution):
-    """Normally distributed around `loc` [k] with the diagonal matrix `scale` [k, k] of variances."""
+    """The normal distribution with the mean `loc` [k] and the diagonal covariance matrix `scale` [k, k]."""
 
     def __init__(self, loc: Any, scale: Any):
         kinds = ("ndarray", "Variable", "list")
@@ -221,7 +223,7 @@ class MultivariateNormalDiag(Distribution):
         return 0.5 * (self.scale.shape[0] * (1.0 + math.log(2 * math.pi)) + _log(self._determinant(self.scale)))
 
     def kl_divergence(self, other: Any) -> Any:
-        """The divergence from another distribution of as many dims."""
+        """The Kullback-Leibler divergence from another distribution with as many dims."""
         _same(self, other)
         trace = nn.reduce_sum(self._inverse(other.scale) * self.scale)
         weighted = nn.matmul(other.loc - self.loc, self._inverse(other.scale))

@@ -1,4 +1,4 @@
-"""Fluid's `layers.io`: what is fed, and readers that feed."""
+"""Fluid's `layers.io`: variables that are fed, readers that feed them, and ops that communicate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def declared(
     kind: Any = VarType.LOD_TENSOR,
     check: bool = False,
 ) -> Any:
-    """A variable of block 0 that is fed; with `check` also its dims are looked at."""
+    """A variable of block 0 that is fed; with `check` runs also check the dims of the fed value."""
     draft = live()
     tensor = TensorType(dtype_of(dtype), tuple(dims), lod_level)
     draft.declare(Var(name, kind_of(kind), tensor, need_check_feed=check), 0)
@@ -58,7 +58,7 @@ def declared(
 
 
 class _Slot(NamedTuple):
-    """What a reader gives for one variable."""
+    """A reader's declaration of the values for one variable."""
 
     name: str
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> PyReaderVariable:
-    """A reader with variables of its own, which a Python function fills after `start()`."""
+    """A reader with variables of its own, to which a Python function supplies values after `start()`."""
     kinds = [vartype_of(dtype_of(dtype)) for dtype in dtypes]
     levels = lod_levels or [0] * len(shapes)
     dims = [tuple(-1 if dim is None else int(dim) for dim in shape) for shape in shapes]
@@ -86,7 +86,9 @@ def py_reader(
 def create_py_reader_by_data(
     capacity: int, feed_list: Any, name: str | None = None, use_double_buffer: bool = True
 ) -> PyReaderVariable:
-    """A reader of what variables that are there already hold; `read_file` gives variables alike."""
+    """A reader that supplies values like those of existing variables; `read_file` returns new variables declared like
+    them.
+    """
     slots = [_Slot(var.name, tuple(var.shape), var.dtype, var.lod_level, var.var.need_check_feed) for var in feed_list]
     return _py_reader(capacity, slots, name, use_double_buffer)
 
@@ -106,15 +108,15 @@ def _py_reader(capacity: int, slots: list[_Slot], name: str | None, use_double_b
 
 
 def load(out: Any, file_path: str, load_as_fp16: bool | None = None) -> None:
-    """The program fills `out` from a file."""
+    """Adds an op that loads `out` from a file."""
     draft = live()
     draft.op("load", None, {"Out": out.name}, {"file_path": file_path, "load_as_fp16": bool(load_as_fp16)})
 
 
 class ListenAndServ:
-    """A server: ops made in its block `do()` are run on what `fan_in` trainers send of `inputs` (variables, or names).
+    """A server: runs the ops made in its block `do()` when `fan_in` trainers have sent `inputs` (variables, or names).
 
-    What the ops write is there for the trainers to fetch. The program that holds it serves when it is run.
+    Trainers can then fetch the variables that the ops write. A program with this op serves when it is run.
     """
 
     def __init__(self, endpoint: str, inputs: Any, fan_in: int = 1, optimizer_mode: bool = True):
@@ -122,7 +124,7 @@ class ListenAndServ:
 
     @contextmanager
     def do(self) -> Generator[None]:
-        """The ops that are run once everything has come."""
+        """A context manager for the ops that run once all inputs have arrived."""
         program = default_main_program()
         block = program._create_block()  # pyright: ignore[reportPrivateUsage]
         try:
@@ -140,9 +142,9 @@ class ListenAndServ:
 
 
 def Send(endpoints: str, send_vars: list[Any], dummy_output: Any = None, sync: bool = True) -> None:
-    """Sends each of the variables to a server: that at the same place of `endpoints`, addresses with commas between.
+    """Sends each of the variables to the server at the same position in `endpoints`, which are separated by commas.
 
-    With `sync` the servers are told that this is all.
+    With `sync` the servers are then told that the trainer has sent everything.
     """
     ordering = _several(dummy_output)
     block, targets = default_main_program().current_block(), _targets(endpoints)
@@ -152,9 +154,9 @@ def Send(endpoints: str, send_vars: list[Any], dummy_output: Any = None, sync: b
 
 
 def Recv(endpoints: str, get_vars: list[Any], dummy_input: Any = None, sync: bool = True) -> list[Any]:
-    """Fetches each of the variables from a server, as `Send` sends them; gives the variables.
+    """Fetches each of the variables from the server at the same position in `endpoints`, and returns the variables.
 
-    With `sync` the servers are told that this is all.
+    With `sync` the servers are then told that the trainer has fetched everything.
     """
     block, targets = default_main_program().current_block(), _targets(endpoints)
     block.append_op("recv", {"X": _several(dummy_input)}, {"Out": get_vars}, targets)
@@ -164,7 +166,7 @@ def Recv(endpoints: str, get_vars: list[Any], dummy_input: Any = None, sync: boo
 
 
 def _targets(endpoints: str) -> dict[str, list[str]]:
-    """The attributes of an op that say whom it talks to."""
+    """The attributes of an op that name its servers."""
     places = endpoints.split(",")
     return {"endpoints": list(dict.fromkeys(places)), "epmap": places}
 

@@ -12,7 +12,7 @@ from pstranspile.frontends import autodiff
 
 
 def _decay_step_counter(begin: int = 0) -> Any:  # pyright: ignore[reportUnusedFunction]
-    """The step that schedules go by, float32 [1], as scripts with a schedule of their own ask for it."""
+    """The step that schedules depend on, float32 [1]; scripts with a schedule of their own call this function."""
     return tensor.cast(nn.autoincreased_step_counter("@LR_DECAY_COUNTER@", begin=begin), "float32")
 
 
@@ -38,19 +38,19 @@ def inverse_time_decay(learning_rate: float, decay_steps: int, decay_rate: float
 def polynomial_decay(
     learning_rate: float, decay_steps: int, end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False
 ) -> Any:
-    """From learning_rate to end_learning_rate within decay_steps, along a polynomial."""
+    """A rate that goes from learning_rate to end_learning_rate within decay_steps, along a polynomial."""
     return _emitted(autodiff.Polynomial(learning_rate, decay_steps, end_learning_rate, power, cycle))
 
 
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Any:
-    """A constant between every two boundaries."""
+    """A rate that is constant between every two boundaries."""
     return _emitted(autodiff.Piecewise(tuple(boundaries), tuple(map(float, values))))
 
 
 def noam_decay(d_model: float, warmup_steps: int, learning_rate: float = 1.0) -> Any:
-    """The rate of the transformer: up for so many steps, then down with the root of the step.
+    """The rate of the transformer: it rises for `warmup_steps`, then falls with the inverse square root of the step.
 
-    It is divided by the root of `d_model`, a number above 0. Raises ValueError for others.
+    It is divided by the square root of `d_model`. Raises ValueError unless `d_model` is above 0.
     """
     if d_model <= 0:
         raise ValueError(f"d_model of a schedule is {d_model}, it must be above 0")
@@ -58,12 +58,14 @@ def noam_decay(d_model: float, warmup_steps: int, learning_rate: float = 1.0) ->
 
 
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Any:
-    """Half a cosine over the epochs."""
+    """A rate that falls along half a cosine over the epochs."""
     return _emitted(autodiff.Cosine(learning_rate, step_each_epoch, epochs))
 
 
 def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end_lr: float) -> Any:
-    """From start_lr to end_lr in so many steps, then `learning_rate`, a number or a rate that ops compute."""
+    """A rate that goes from start_lr to end_lr in `warmup_steps`, then is `learning_rate`, a number or a rate that ops
+    compute.
+    """
     check_kind("linear_lr_warmup", "learning_rate", learning_rate, ("Variable", "float"))
     return _emitted(autodiff.LinearWarmup(to_core(learning_rate), warmup_steps, start_lr, end_lr))
 

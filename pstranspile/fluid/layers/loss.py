@@ -78,7 +78,9 @@ def nce(
     seed: int = 0,
     is_sparse: bool = False,
 ) -> Any:
-    """Noise contrastive estimation against classes that are sampled evenly, by rank, or as `custom_dist` says."""
+    """Noise contrastive estimation against classes that are sampled uniformly, by rank, or with the probabilities
+    `custom_dist`.
+    """
     table: tuple[Any, ...] = ()
     if sampler == "custom_dist":
         if custom_dist is None or len(custom_dist) != num_total_classes:
@@ -92,7 +94,9 @@ def nce(
 
 
 def _alias_table(likely: Sequence[float]) -> tuple[Any, Any, Any]:
-    """The table of A. J. Walker's alias method: probabilities, aliases (-1: none), and those of the class itself."""
+    """The table of A. J. Walker's alias method: for each class its probability, its alias (-1: none), and the share of
+    its draws that are not replaced by the alias.
+    """
     count = len(likely)
     own, alias = [1.0] * count, [-1] * count
     shares = [(number, share * count) for number, share in enumerate(likely)]
@@ -115,7 +119,7 @@ def softmax_with_cross_entropy(
     return_softmax: bool = False,
     axis: int = -1,
 ) -> Any:
-    """The cross entropy of softmax(logits) with the label; with `return_softmax` also the softmax."""
+    """The cross entropy of softmax(logits) with the label; with `return_softmax` the softmax as well."""
     made = loss.softmax_and_loss(
         to_core(logits),
         to_core(label),
@@ -132,7 +136,9 @@ def softmax_with_cross_entropy(
 def center_loss(
     input: Any, label: Any, num_classes: int, alpha: Any, param_attr: Any, update_center: bool = True
 ) -> Any:
-    """Half the squared distance to the centre of the row's class; centres move by `alpha`, a float or a variable."""
+    """Half the squared distance to the centre of the row's class; centres move by the rate `alpha`, a float or a
+    variable.
+    """
     helper = LayerHelper("center_loss", param_attr=param_attr)
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
     centers.stop_gradient = True
@@ -155,7 +161,7 @@ def center_loss(
 
 @checked
 def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -> Any:
-    """The cross entropy of the likeness of anchors and positives, and a quarter of the decay `l2_reg` of both."""
+    """The cross entropy of the similarity of anchors and positives, plus an L2 penalty on both (`l2_reg` / 4)."""
     rows = labels.shape[0]
     columns = nn.expand(nn.reshape(labels, [rows, 1], inplace=True), [1, rows])
     alike: Any = control_flow.equal(columns, nn.transpose(columns, [1, 0])).astype("float32")
@@ -171,7 +177,9 @@ def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -
 
 @checked
 def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any = None) -> Any:
-    """The share of rows whose label is among the k largest; how many there were goes into `correct` and `total`."""
+    """The share of rows whose label is among the k largest scores; the numbers of such rows and of all rows are written
+    to `correct` and `total`.
+    """
     layer = live().names.mint("accuracy")
     top, places = nn.topk(input, k)
     inputs = {"Out": top, "Indices": places, "Label": label}
@@ -188,7 +196,9 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> Any:
-    """The area under the curve since the start, over the last steps, and the four variables of counts."""
+    """The area under the curve over all batches, the area over the last steps, and the four variables with the counts
+    for both.
+    """
     draft = to_core(input).draft
     made = loss.auc(to_core(input), to_core(label), curve=curve, num_thresholds=num_thresholds, slide_steps=slide_steps)
     ops = draft.block.ops[-2:]

@@ -1,4 +1,4 @@
-"""Fluid's `layers.nn`: layers with parameters, and what shapes, cuts, draws and counts tensors."""
+"""Fluid's `layers.nn`: layers with parameters, and layers that reshape, cut, sample and count tensors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from pstranspile.runtime.kernels.programs.io import HostFunction, register
 
 
 def _called(function: Callable[..., Any]) -> HostFunction:
-    """The function over values of runs; it is given LoDTensors, and none if it takes no arguments."""
+    """The script's function over values of runs; it gets LoDTensors, or nothing if it takes no arguments."""
     takes_none = not inspect.signature(function).parameters
 
     def call(values: Sequence[Any]) -> list[Any]:
@@ -84,9 +84,9 @@ def py_func(
     backward_func: Callable[..., Any] | None = None,
     skip_vars_in_backward_input: Any = None,
 ) -> Any:
-    """`out`, variables with declared dims, filled with what `func` gives for the tensors `x`.
+    """`out`, variables with declared dims, filled with the results of `func` for the tensors `x`.
 
-    `backward_func` takes x, out and the gradients of out, without what is to be skipped, and gives the gradients of x.
+    `backward_func` takes x, out and the gradients of out, without the skipped ones, and returns the gradients of x.
     """
     if not callable(func):
         raise TypeError(f"py_func: func must be a function, not {type(func).__name__}")
@@ -186,7 +186,9 @@ _data_norm = adapt(
 def data_norm(
     input: Any, act: str | None = None, epsilon: float = 1e-05, param_attr: Any = None, *args: Any, **options: Any
 ) -> Any:
-    """Inputs normalised by counts, sums and sums of squares; a dict as `param_attr` has the first values of these."""
+    """Inputs normalised by counts, sums and sums of squares; a dict as `param_attr` has the first values of these
+    three.
+    """
     starts = param_attr if _is_dict(param_attr) else None  # as in Fluid, which takes nothing from anything else
     return _data_norm(input, act, epsilon, starts, *args, **options)
 
@@ -277,13 +279,13 @@ def group_norm(
     data_layout: str = "NCHW",
     name: str | None = None,
 ) -> Any:
-    """Channels normalised in groups, image by image; with a scale and a bias where their attributes are given."""
+    """Channels normalised in groups, image by image; with a scale and a bias if their attributes are given."""
     return _group_norm(input, groups, epsilon, param_attr or False, bias_attr or False, act, data_layout, name)
 
 
 @checked
 def topk(input: Any, k: Any, name: str | None = None) -> Any:
-    """The k largest elements of each row, and where they are; k may be a variable."""
+    """The k largest elements of each row and their indices; k may be a variable."""
     if not isinstance(k, Variable):
         return _topk(input, k, name)
     return made_by("top_k", {"X": input, "K": k}, "Out Indices:int64", {"k": 1}, stopped="*")
@@ -410,7 +412,7 @@ def scale(
 
 @checked
 def stack(x: Any, axis: int = 0) -> Any:
-    """Several tensors of one shape, or a single one, along a new dim."""
+    """Several tensors of one shape, or a single one, joined along a new dim."""
     return _stack(x if several(x) else [x], axis)
 
 
@@ -430,7 +432,7 @@ def resize_trilinear(
     align_mode: int = 1,
     data_format: str = "NCDHW",
 ) -> Any:
-    """Volumes of other dims, given or as a multiple."""
+    """Volumes resized to given dims, or by a factor."""
     method = "TRILINEAR"
     return image_resize(input, out_shape, scale, name, method, actual_shape, align_corners, align_mode, data_format)
 
@@ -442,7 +444,7 @@ def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
 
 
 def hot_rows(op_type: str, input: Any, depth: Any, allow_out_of_range: bool) -> Any:
-    """A row of `depth` elements, a number or a variable, for each id, 1 at the id."""
+    """A row of `depth` elements for each id, all 0 but a 1 at the id; `depth` is a number or a variable."""
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
     if isinstance(depth, Variable):
@@ -454,12 +456,12 @@ def hot_rows(op_type: str, input: Any, depth: Any, allow_out_of_range: bool) -> 
 
 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Any:
-    """A counter (int64 [1]) that goes up in every run."""
+    """A counter (int64 [1]) that increases by `step` in every run."""
     return wrap(basic.step_counter(live(), counter_name or "@STEP_COUNTER@", begin, step))
 
 
 def _sides(given: Any) -> list[int]:
-    """A number for both dims of an image, or one for each."""
+    """A number for each of the two dims of an image, from one number for both or a list."""
     return [given, given] if isinstance(given, int) else list(given)
 
 
@@ -473,7 +475,9 @@ def im2sequence(
     out_stride: Any = 1,
     name: str | None = None,
 ) -> Any:
-    """The windows of images as the steps of sequences. `input_image_size` ([images, 2]) tells the part to be taken."""
+    """The windows of images as the steps of sequences. `input_image_size` ([images, 2]) limits the part of each image
+    that is used.
+    """
     paddings = _sides(padding)
     paddings = paddings if len(paddings) == 4 else [*paddings, *paddings]
     attrs = {"kernels": _sides(filter_size), "strides": _sides(stride), "paddings": paddings}
@@ -486,7 +490,7 @@ def im2sequence(
 def ctc_greedy_decoder(
     input: Any, blank: int, input_length: Any = None, padding_value: int = 0, name: Any = None
 ) -> Any:
-    """The likeliest label of every step, without blanks and repetitions."""
+    """The most probable label of every step, without blanks and repetitions."""
     value = to_core(input)
     with named(name):
         layer = value.draft.names.mint("ctc_greedy_decoder")
@@ -517,7 +521,7 @@ chunk_eval = one_op(
 
 
 def filter_by_instag(ins: Any, ins_tag: Any, filter_tag: Any, is_lod: bool, out_val_if_empty: int = 0) -> Any:
-    """The instances that carry one of the tags, and their weights."""
+    """The instances that have one of the tags, and their weights."""
     values = (to_core(ins), to_core(ins_tag), to_core(filter_tag))
     made = sequence.filter_by_instag(*values, is_lod, out_val_if_empty=out_val_if_empty)
     return wrap(list(made))
@@ -525,12 +529,12 @@ def filter_by_instag(ins: Any, ins_tag: Any, filter_tag: Any, is_lod: bool, out_
 
 @checked
 def rank(input: Any) -> Any:
-    """How many dims a tensor has, as a variable."""
+    """The number of dims of a tensor, as a variable."""
     return wrap(basic.fill_constant(live(), [1], dtype_of("int32"), len(input.shape)))
 
 
 def dice_loss(input: Any, label: Any, epsilon: float = 1e-05, name: Any = None) -> Any:
-    """One minus twice the overlap of probabilities and labels over their sum."""
+    """One minus the Dice coefficient: twice the overlap of probabilities and labels divided by their sum."""
     hot: Value = tensor.one_hot(to_core(label), input.shape[-1])
     value, along = to_core(input), list(range(1, len(input.shape)))
     inside = basic.reduce_sum(value * hot, along)
@@ -559,12 +563,14 @@ def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 
 
 
 def cross(input: Any, other: Any, dim: int | None = None) -> Any:
-    """The cross products of the vectors along `dim`, by default the first dim of 3 elements."""
+    """The cross products of the vectors along `dim`, by default along the first dim with 3 elements."""
     return _crossed(input, other, dim or None)
 
 
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices with the rows of a tensor on their diagonals. Raises AssertionError for dims that can't be."""
+    """Matrices with the rows of a tensor on their diagonals. Raises AssertionError for dims that do not exist or are
+    equal.
+    """
     value = input if isinstance(input, Variable) else assign(input)
     dims = len(value.shape)
     if abs(dim1) > dims or abs(dim2) > dims or dim1 % (dims + 1) == dim2 % (dims + 1):
@@ -584,7 +590,7 @@ def _pair(name: str, given: Any) -> list[int]:
 
 @checked
 def unfold(x: Any, kernel_sizes: Any, strides: Any = 1, paddings: Any = 0, dilations: Any = 1, name: Any = None) -> Any:
-    """The windows of images as columns. Raises AssertionError and ValueError for settings of another length."""
+    """The windows of images as columns. Raises AssertionError and ValueError for settings of the wrong length."""
     if len(x.shape) != 4:
         raise AssertionError(f"unfold takes images [N, C, H, W], not {list(x.shape)}")
     around: list[int] = [paddings] if isinstance(paddings, int) else list(paddings)
@@ -599,7 +605,7 @@ def unfold(x: Any, kernel_sizes: Any, strides: Any = 1, paddings: Any = 0, dilat
 def affine_channel(
     x: Any, scale: Any = None, bias: Any = None, data_layout: str = "NCHW", name: Any = None, act: Any = None
 ) -> Any:
-    """A scale and a bias for each channel."""
+    """x multiplied by a scale and plus a bias, one of each for each channel."""
     with named(name):
         value = to_core(x)
         layer = value.draft.names.mint("affine_channel")
@@ -610,7 +616,7 @@ def affine_channel(
 
 @checked
 def affine_grid(theta: Any, out_shape: Any, name: Any = None) -> Any:
-    """The former positions of the pixels of images of `out_shape` that `theta` moves."""
+    """For each pixel of images of `out_shape`, its position in the original image under the affine map `theta`."""
     if not several(out_shape) and not isinstance(out_shape, Variable):
         raise ValueError(f"affine_grid: out_shape is a list or a variable, not a {type(out_shape).__name__}")
     if isinstance(out_shape, Variable):
@@ -619,7 +625,7 @@ def affine_grid(theta: Any, out_shape: Any, name: Any = None) -> Any:
 
 
 def meshgrid(input: Any, name: Any = None) -> list[Any]:
-    """The coordinates of a grid, from those along each dim."""
+    """The coordinates of the points of a grid, from the coordinates along each dim."""
     if not isinstance(input, list):
         raise TypeError(f"meshgrid takes a list of variables, not a {type(input).__name__}")
     values: list[Any] = to_core(input)
@@ -638,7 +644,9 @@ def elementwise_equal(x: Any, y: Any, name: Any = None) -> Any:
 
 @checked
 def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1.0, out: Any = None, name: Any = None) -> Any:
-    """input + tensor1 * tensor2 * value. Raises TypeError for a value that is not of their kind."""
+    """input + tensor1 * tensor2 * value. Raises TypeError for a value of the wrong type: an int for integer tensors,
+    else a float.
+    """
     wanted = int if to_core(input).dtype in (DType.INT32, DType.INT64) else float
     if not isinstance(value, wanted):
         raise TypeError(f"addcmul: value must be {wanted.__name__}, not {type(value).__name__}")
@@ -649,7 +657,9 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1.0, out: Any =
 
 @checked
 def clamp(input: Any, min: Any = None, max: Any = None, output: Any = None, name: Any = None) -> Any:
-    """What lies below `min` or above `max`, numbers or variables, takes that value. Raises AssertionError for none."""
+    """Limits elements to at least `min` and at most `max`, numbers or variables. Raises AssertionError if both are
+    None.
+    """
     if min is None and max is None:
         raise AssertionError("clamp needs min or max")
     inputs, attrs = {"X": input}, {"min": sys.float_info.min, "max": sys.float_info.max}
@@ -664,7 +674,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, output: Any = None, name
 
 @checked
 def logsumexp(x: Any, dim: Any = None, keepdim: bool = False, out: Any = None, name: Any = None) -> Any:
-    """The logarithm of the sum of the exponentials along dims. Raises AssertionError for None."""
+    """The logarithm of the sum of the exponentials along dims. Raises AssertionError if x is None."""
     assert x is not None, "logsumexp: x must be Variable, not None"
     check_variable("logsumexp", "x", x, ("float32", "float64"))
     summed = basic.reduce_sum(basic.exp(to_core(x)), dim, keep_dim=keepdim)
@@ -674,7 +684,7 @@ def logsumexp(x: Any, dim: Any = None, keepdim: bool = False, out: Any = None, n
 
 
 def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, name: Any = None) -> Any:
-    """The logarithm of the softmax along a dim (default: the last one), of the input as `dtype` where that is given."""
+    """The logarithm of the softmax along a dim (default: the last one), of the input converted to `dtype` if given."""
     if dtype is None:
         check_variable("log_softmax", "input", input, ("float16", "float32", "float64"))
     layer, held = nn.name_layer(live(), "log_softmax", name), input
@@ -688,7 +698,7 @@ def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, name: An
 
 
 def t(input: Any, name: Any = None) -> Any:
-    """A matrix with its dims exchanged; a vector as it is. Raises ValueError for more dims."""
+    """A matrix transposed; a vector unchanged. Raises ValueError for more than two dims."""
     if len(input.shape) > 2:
         raise ValueError(f"t takes matrices and vectors, not {list(input.shape)}: use transpose")
     if len(input.shape) == 1:
@@ -697,7 +707,7 @@ def t(input: Any, name: Any = None) -> Any:
 
 
 def nonzero(input: Any, as_tuple: bool = False) -> Any:
-    """The positions of elements other than 0: a row of places for each, or with `as_tuple` a column for each dim."""
+    """The indices of elements other than 0: a row for each element, or with `as_tuple` a column for each dim."""
     made, dims = where(input), len(input.shape)
     if not as_tuple:
         return made
@@ -707,12 +717,12 @@ def nonzero(input: Any, as_tuple: bool = False) -> Any:
 
 
 def scatter_nd(index: Any, updates: Any, shape: Any, name: Any = None) -> Any:
-    """Zeros of dims `shape`, with updates added at places."""
+    """Zeros with the dims `shape`, to which updates are added at the given indices."""
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 
 def _both(name: str, value: Any) -> list[int]:
-    """A number for height and width, or one for each. Raises ValueError for another count."""
+    """A number for height and one for width, from a single number or two. Raises ValueError for another count."""
     held = list(value) if several(value) else [value, value]
     if len(held) != 2:
         raise ValueError(f"deformable_conv: {name} must be a number or two, not {value!r}")
@@ -737,9 +747,9 @@ def deformable_conv(
     modulated: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Images convolved, with samples moved by `offset`, and if `modulated` multiplied by `mask`.
+    """Images convolved at sampling positions shifted by `offset`, with samples multiplied by `mask` if `modulated`.
 
-    Raises ValueError for groups that can't share the channels, and for settings of another length.
+    Raises ValueError if the channels can't be divided into `groups`, and for settings of the wrong length.
     """
     draft = live()
     x = to_core(input)
@@ -770,9 +780,9 @@ def deformable_conv(
 def _sized(
     helper: LayerHelper, given: Any, attr: str, one: str, many: str, unknown: int = -1
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers of an op as inputs and attributes: a variable, or a list in which variables may stand.
+    """The inputs and attributes of an op for a setting that is a variable, or a list of numbers and variables.
 
-    The attribute says `unknown` of variables.
+    The attribute has `unknown` in the place of each variable.
     """
     if isinstance(given, Variable):
         given.stop_gradient = True
@@ -786,7 +796,7 @@ def _sized(
 
 
 def _part(helper: LayerHelper, number: Any) -> Any:
-    """A number as a variable that gets no gradient."""
+    """A number, or a variable, as a variable without a gradient."""
     if isinstance(number, Variable):
         number.stop_gradient = True
         return number
@@ -794,7 +804,7 @@ def _part(helper: LayerHelper, number: Any) -> Any:
 
 
 def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
-    """An element type that a layer has. Raises TypeError for others."""
+    """An element type, which must be one of `kinds`. Raises TypeError for others."""
     kind = convert_np_dtype_to_dtype_(dtype)
     if kind not in [convert_np_dtype_to_dtype_(known) for known in kinds]:
         raise TypeError(f"{layer}: the element type is one of {', '.join(kinds)}, not {dtype}")
@@ -813,7 +823,7 @@ def _cut(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int
 
 
 def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
-    """x from `offsets` on (default: the start), of the dims `shape`, or of those of a variable."""
+    """The part of x that begins at `offsets` (default: 0), with the dims `shape`, a list or the dims of a variable."""
     helper = LayerHelper("crop", name=name)
     start = [0] * len(x.shape) if offsets is None else offsets
     trained = [given for given in (shape, offsets) if isinstance(given, Variable) and not given.stop_gradient]
@@ -825,10 +835,10 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
 
 @checked
 def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
-    """A part of a tensor like `crop`'s; dims and offsets may be variables, all together or one by one. A dim of -1 goes
-    to the end.
+    """A part of a tensor as `crop` returns it; dims and offsets may be variables, as a whole or one by one. A dim of -1
+    extends to the end.
 
-    Raises TypeError for what are no whole numbers, ValueError for dims of 0 and below -1 and negative offsets.
+    Raises TypeError for values that are not whole numbers, ValueError for dims of 0 or below -1 and negative offsets.
     """
     helper = LayerHelper("crop_tensor", name=name)
     start = [0] * len(x.shape) if offsets is None else offsets
@@ -848,8 +858,8 @@ _BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "Stri
 
 @checked
 def strided_slice(input: Any, axes: Any, starts: Any, ends: Any, strides: Any) -> Any:
-    """A slice like `slice`'s with a step along each of the axes; bounds and steps may be variables, all together or one
-    by one.
+    """A slice as `slice` returns it, with a step along each of the axes; bounds and steps may be variables, as a whole
+    or one by one.
     """
     helper = LayerHelper("strided_slice")
     inputs: dict[str, Any] = {"Input": input}
@@ -890,7 +900,7 @@ def randperm(
 
 @checked
 def lod_append(x: Any, level: Any) -> Any:
-    """x with one more level of sequences: offsets (ints) from 0 to the number of rows, or the level of a variable."""
+    """x with one more level of LoD: offsets (ints) from 0 to the number of rows, or the LoD of a variable."""
     if not isinstance(level, Variable) and not several(level):
         raise ValueError(f"lod_append: level is a list, a tuple or a variable, not {level!r}")
     check_variable("lod_append", "x", x, ("float32", "float64", "int32", "int64"))
@@ -902,9 +912,9 @@ def lod_append(x: Any, level: Any) -> Any:
 
 @checked
 def random_crop(x: Any, shape: Any, seed: Any = None) -> Any:
-    """A random part of each tensor of x, of the dims `shape`, another one in every step.
+    """A random part of each instance of x, with the dims `shape`, another one in every step.
 
-    `seed` is a number to begin with, by default a random one, or a variable that changes from step to step. Raises
+    `seed` is the first seed, by default a random number, or a variable that changes from step to step. Raises
     ValueError for anything else.
     """
     helper = LayerHelper("random_crop")
@@ -931,9 +941,9 @@ def randint(
     seed: int = 0,
     name: str | None = None,
 ) -> Any:
-    """Whole numbers drawn from [low, high), or [0, low).
+    """Whole numbers drawn from [low, high), or from [0, low) if `high` is None.
 
-    Raises ValueError where there are none between the two, TypeError for other element types than int32 and int64.
+    Raises ValueError for an empty interval, TypeError for other element types than int32 and int64.
     """
     low, high = (0, low) if high is None else (low, high)
     if low >= high:
@@ -960,7 +970,7 @@ def randn(
     stop_gradient: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Numbers of the standard normal distribution, others for every layer.
+    """Numbers drawn from the standard normal distribution, with another seed for every layer.
 
     Raises TypeError for other element types than float32 and float64, AssertionError for a shape without dims.
     """
@@ -996,7 +1006,9 @@ def _adaptive_pool(dims: int, input: Any, pool_size: Any, pool_type: str, requir
 def adaptive_pool2d(
     input: Any, pool_size: Any, pool_type: str = "max", require_index: bool = False, name: str | None = None
 ) -> Any:
-    """Images pooled to `pool_size`, a number or one for each dim; with `require_index` also where the maxima were."""
+    """Images pooled to `pool_size`, a number or one for each dim; with `require_index` also the indices
+    of the maxima.
+    """
     return _adaptive_pool(2, input, pool_size, pool_type, require_index, name)
 
 
@@ -1004,7 +1016,9 @@ def adaptive_pool2d(
 def adaptive_pool3d(
     input: Any, pool_size: Any, pool_type: str = "max", require_index: bool = False, name: str | None = None
 ) -> Any:
-    """Volumes pooled to `pool_size`, a number or one for each dim; with `require_index` also where the maxima were."""
+    """Volumes pooled to `pool_size`, a number or one for each dim; with `require_index` also the
+    indices of the maxima.
+    """
     return _adaptive_pool(3, input, pool_size, pool_type, require_index, name)
 
 
@@ -1015,7 +1029,7 @@ def sign(x: Any) -> Any:
 
 
 def image_resize_short(input: Any, out_short_len: int, resample: str = "BILINEAR") -> Any:
-    """Images whose shorter side gets a length, and the other side one in proportion."""
+    """Images resized so that the shorter side has a given length, with unchanged proportions."""
     if len(input.shape) != 4:
         raise ValueError(f"image_resize_short takes images [N, C, H, W], not {list(input.shape)}")
     sides = list(input.shape[2:4])

@@ -1,4 +1,4 @@
-"""Layers as objects: their base, and one step of a gated network with the parameters that all its steps share."""
+"""Layers as objects: their base class, and single steps of gated networks, with parameters that all steps share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pstranspile.fluid.layers import nn, ops, tensor
 from pstranspile.fluid.param_attr import attr_of
 
 _WORDS = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
-"""The beginning of a word in a class's name, by Fluid's rule."""
+"""Matches the beginning of a word in a class's name, by Fluid's rule."""
 
 
 class Layer:
-    """A layer with its parameters and the layers within it; a call makes its ops in the program in use."""
+    """A layer with its parameters and sublayers; a call adds its ops to the program in use."""
 
     def __init__(self, name_scope: str | None = None, dtype: Any = "float32"):
         scope = name_scope or _WORDS.sub("_", type(self).__name__).lower()
@@ -31,7 +31,7 @@ class Layer:
         self._sub_layers: dict[str, Layer] = {}
 
     def full_name(self) -> str:
-        """The layer's name, with its number."""
+        """The layer's name, including its number."""
         return self._full_name
 
     def create_parameter(
@@ -42,18 +42,18 @@ class Layer:
         is_bias: bool = False,
         default_initializer: Any = None,
     ) -> Any:
-        """A parameter called after the layer; None where `attr` is False."""
+        """Makes a parameter whose name begins with the layer's; returns None if `attr` is False."""
         return self._helper.create_parameter(attr, shape, dtype, is_bias, default_initializer)
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
-        """Makes a parameter one of the layer's; gives it back. Raises TypeError for anything else."""
+        """Registers a parameter with the layer, and returns it. Raises TypeError for anything else."""
         if not isinstance(parameter, Parameter):
             raise TypeError(f"add_parameter takes a Parameter, not {type(parameter).__name__}")
         self._parameters[name] = parameter
         return parameter
 
     def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
-        """Makes a layer one of those within this one; gives it back. Raises TypeError for anything else."""
+        """Registers a sublayer of the layer, and returns it. Raises TypeError for anything else."""
         if not isinstance(sublayer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"add_sublayer takes a Layer, not {type(sublayer).__name__}")
         self._sub_layers[name] = sublayer
@@ -67,18 +67,18 @@ class Layer:
         object.__setattr__(self, name, value)
 
     def named_sublayers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Layer]]:
-        """The layers within this one, with their names, `outer.inner` for those within them."""
+        """The sublayers with their names; a sublayer of a sublayer is called `outer.inner`."""
         for name, layer in self._sub_layers.items():
             yield prefix + name, layer
             if include_sublayers:
                 yield from layer.named_sublayers(f"{prefix}{name}.")
 
     def sublayers(self, include_sublayers: bool = True) -> list[Layer]:
-        """The layers within this one."""
+        """The sublayers, by default with their own sublayers."""
         return [layer for _, layer in self.named_sublayers(include_sublayers=include_sublayers)]
 
     def named_parameters(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
-        """The parameters with their names, `layer.name` for those of layers within this one."""
+        """The parameters with their names; a sublayer's parameter is called `layer.name`."""
         for name, parameter in self._parameters.items():
             yield prefix + name, parameter
         if include_sublayers:
@@ -86,31 +86,33 @@ class Layer:
                 yield from layer.named_parameters(f"{prefix}{name}.")
 
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
-        """The parameters, those of layers within this one too."""
+        """The parameters, by default with those of the sublayers."""
         return [parameter for _, parameter in self.named_parameters(include_sublayers=include_sublayers)]
 
     def train(self) -> None:
-        """Sets `training` in the layer and those within it."""
+        """Sets `training` to True in the layer and its sublayers."""
         for layer in (self, *self.sublayers()):
             layer.training = True
 
     def eval(self) -> None:
-        """Takes `training` back in the layer and those within it."""
+        """Sets `training` to False in the layer and its sublayers."""
         for layer in (self, *self.sublayers()):
             layer.training = False
 
     def _build_once(self, *inputs: Any, **kwargs: Any) -> None:
-        """Makes the parameters that need the inputs to be known; called before the first `forward`."""
+        """Makes the parameters whose dims depend on the inputs; called before the first `forward`."""
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What `forward` gives."""
+        """The result of `forward`; the first call makes the parameters that depend on the inputs."""
         if not self._built:
             self._build_once(*inputs, **kwargs)
             self._built = True
         return self.forward(*inputs, **kwargs)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What the layer makes of its inputs. Raises NotImplementedError here: each layer has its own."""
+        """The results of the layer for its inputs. Raises NotImplementedError here, because each layer
+        defines its own.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define forward(inputs)")
 
 
@@ -118,7 +120,7 @@ Activation = Callable[[Any], Any]
 
 
 def renamed(attr: Any, suffix: str) -> Any:
-    """The attributes with a suffix to their name, so that parameters made of them have names of their own."""
+    """The attributes with a suffix added to their name, so that parameters made from them have different names."""
     if attr is None or attr is False or attr_of(attr).name is None:
         return attr
     result = copy.copy(attr_of(attr))
@@ -132,7 +134,9 @@ def kept_where(new: Any, old: Any, mask: Any) -> Any:
 
 
 class _Unit(Layer):
-    """What makes its parameters when the width of its input is first known. Attributes are called as in Fluid."""
+    """A layer that makes its parameters in the first call, when the width of its input is known. Its attributes have
+    Fluid's names.
+    """
 
     def __init__(
         self,
@@ -152,7 +156,7 @@ class _Unit(Layer):
         self._activation: Activation = activations[1] or ops.tanh
 
     def _build_once(self, input: Variable, *states: Any) -> None:
-        """Notes the width of the input. Raises ValueError where it is open."""
+        """Stores the width of the input. Raises ValueError where it is unknown."""
         self._input_size = int(input.shape[-1])
         if self._input_size <= 0:
             raise ValueError(f"{self._full_name}: the last dim of {input.name} must be known")
@@ -162,7 +166,7 @@ class _Unit(Layer):
 
 
 class BasicGRUUnit(_Unit):
-    """A step of a gated recurrent unit: `unit(input, pre_hidden)` gives the new hidden state."""
+    """A step of a gated recurrent unit: `unit(input, pre_hidden)` returns the new hidden state."""
 
     def __init__(
         self,
@@ -197,9 +201,9 @@ class BasicGRUUnit(_Unit):
 
 
 class BasicLSTMUnit(_Unit):
-    """A step of an LSTM: `unit(input, pre_hidden, pre_cell)` gives the new hidden state and the new cell.
+    """A step of an LSTM: `unit(input, pre_hidden, pre_cell)` returns the new hidden state and the new cell.
 
-    As in Fluid the gates are sigmoids and the rest tangents, whatever activations are given.
+    As in Fluid the gates are sigmoids and the other activations tanh, whatever activations are given.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Fluid's `layers.ops`, and activations: one tensor in, one of the same dims out.
+"""Fluid's `layers.ops`, and activations: layers from one tensor to another with the same dims.
 
-Layers that are made of the declaration of an op are those of Fluid's `layers.layer_function_generator`.
+Layers generated from the declaration of an op are those of Fluid's `layers.layer_function_generator`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ _HUMP = re.compile(r"(?<=[^_])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _convert_(name: str) -> str:
-    """The name of a slot as that of an argument: `InScale` as `in_scale`."""
+    """The name of a slot in the form of an argument's name: `InScale` as `in_scale`."""
     return _HUMP.sub("_", name).lower()
 
 
 def generate_layer_fn(op_type: str) -> Callable[..., Any]:
-    """A layer of one op: inputs in the order of its slots or by name, attributes by name; `out` takes what it makes.
+    """A layer of one op: inputs are passed in the order of its slots or by name, attributes by name; `out` is an
+    existing variable for the result.
 
-    Raises ValueError for a type that is no op, and for one that has not one output.
+    Raises ValueError for a type that is not an op, and for an op that does not have exactly one output.
     """
     schema = schema_of(op_type)
     if schema is None:
@@ -63,7 +64,7 @@ def generate_layer_fn(op_type: str) -> Callable[..., Any]:
 
 
 def generate_activation_fn(op_type: str) -> Callable[..., Any]:
-    """A layer `(x, name=None)` of an op with one input. Raises ValueError for a type that is no op."""
+    """A layer `(x, name=None)` of an op with one input. Raises ValueError for a type that is not an op."""
     made = generate_layer_fn(op_type)
 
     def activation(x: Any, name: str | None = None) -> Any:

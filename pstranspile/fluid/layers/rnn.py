@@ -1,4 +1,4 @@
-"""Fluid's `layers.rnn`: cells of recurrent networks, networks of them, decoders, and search by beams."""
+"""Fluid's `layers.rnn`: cells of recurrent networks, networks of cells, decoders, and beam search."""
 
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ def steps_first(x: Any) -> Any:
 
 
 class RNNCell:
-    """One step of a recurrent network; cells of a script's own define `call`, and `state_shape` for states of zeros."""
+    """One step of a recurrent network; a script's own cells define `call`, and `state_shape` if states may start as
+    zeros.
+    """
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
-        """The outputs and the new states, nested as `states` are. Raises NotImplementedError where not defined."""
+        """The outputs and the new states, which are nested like `states`. Raises NotImplementedError if a cell does not
+        define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define call(inputs, states)")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
@@ -42,7 +46,7 @@ class RNNCell:
 
     @property
     def state_shape(self) -> Any:
-        """The dims of the states without the batch, nested as they are."""
+        """The dims of the states without the batch, nested like the states."""
         raise NotImplementedError(f"{type(self).__name__} must define state_shape, or its states must be given")
 
     @property
@@ -53,7 +57,7 @@ class RNNCell:
     def get_initial_states(
         self, batch_ref: Any, shape: Any = None, dtype: Any = "float32", init_value: float = 0, batch_dim_idx: int = 0
     ) -> Any:
-        """States of `shape` (by default the cell's) filled with a value, a row for each of `batch_ref`."""
+        """States of `shape` (by default the cell's) filled with a value, with as many rows as `batch_ref`."""
         like = flatten(batch_ref)[0]
         check_variable("RNNCell", "batch_ref", like, (*FLOATS, "int32", "int64"))
         shapes = self.state_shape if shape is None else shape
@@ -115,7 +119,7 @@ class GRUCell(RNNCell):
         self.gru_unit = BasicGRUUnit(name, hidden_size, param_attr, bias_attr, gate_activation, activation, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
-        """The new hidden state, as output and as state."""
+        """The new hidden state twice: as the output and as the state."""
         check_variable("GRUCell", "inputs", inputs, FLOATS)
         check_variable("GRUCell", "states", states, FLOATS)
         hidden = self.gru_unit(inputs, states)
@@ -147,7 +151,7 @@ class LSTMCell(RNNCell):
         self.lstm_unit = BasicLSTMUnit(name, hidden_size, param_attr, bias_attr, *functions, forget_bias, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
-        """The new hidden state, and the list of it and the new cell."""
+        """The new hidden state as the output, and the list of the new hidden state and the new cell."""
         check_variable("LSTMCell", "inputs", inputs, FLOATS)
         check_kind("LSTMCell", "states", states, ("list",))
         for state in states:
@@ -188,9 +192,9 @@ def rnn(
     is_reverse: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """A network of one cell over padded sequences [batch, steps, ...]: its outputs, and the states it ends with.
+    """A network of one cell over padded sequences [batch, steps, ...]; returns its outputs and its last states.
 
-    Steps past a row's `sequence_length` leave its states as they are. `kwargs` are handed to the cell.
+    Steps beyond a row's `sequence_length` leave its states unchanged. `kwargs` are passed to the cell.
     """
     _check_inputs(inputs, initial_states, sequence_length)
     if initial_states is None:
@@ -211,7 +215,7 @@ def rnn(
 
 
 def _over_steps(cell: Any, steps: Any, initial_states: Any, mask: Any, options: dict[str, Any]) -> tuple[Any, Any]:
-    """What the cell gives in every step, and its last states."""
+    """The outputs of the cell in every step, and its last states."""
     network = StaticRNN()
     with network.step():
         step = each(network.step_input, steps)
@@ -232,11 +236,11 @@ def _over_steps(cell: Any, steps: Any, initial_states: Any, mask: Any, options: 
 
 
 _LEAST = 1e9
-"""The negative of the score of what must not be chosen."""
+"""The size of the negative score that excludes a choice."""
 
 
 class Decoder:
-    """What `dynamic_decode` repeats; decoders of a script's own define these methods."""
+    """A decoder whose steps `dynamic_decode` repeats; a script's own decoders define these methods."""
 
     def initialize(self, inits: Any) -> Any:
         """The first inputs, the first states, and which rows are finished."""
@@ -247,12 +251,14 @@ class Decoder:
         raise NotImplementedError(f"{type(self).__name__} must define step(time, inputs, states)")
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Any) -> Any:
-        """What is given of the outputs over all steps and the last states; need not be defined."""
+        """The results of decoding, computed from the outputs of all steps and the last states. A decoder need not
+        define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} doesn't define finalize")
 
 
 class BeamOutputs(NamedTuple):
-    """What a step of a beam search chose, each [batch, beams]."""
+    """The choices of a step of a beam search, each [batch, beams]."""
 
     scores: Any
     predicted_ids: Any
@@ -260,7 +266,7 @@ class BeamOutputs(NamedTuple):
 
 
 class BeamStates(NamedTuple):
-    """What a beam search hands from step to step."""
+    """The states that a beam search passes from step to step."""
 
     cell_states: Any
     log_probs: Any
@@ -269,7 +275,7 @@ class BeamStates(NamedTuple):
 
 
 class BeamSearchDecoder(Decoder):
-    """A search for the likeliest sentences: in each step the best `beam_size` continuations of every row are kept."""
+    """A search for the most probable sentences: each step keeps the best `beam_size` continuations of every row."""
 
     OutputWrapper = BeamOutputs
     StateWrapper = BeamStates
@@ -296,21 +302,21 @@ class BeamSearchDecoder(Decoder):
         return nn.transpose(merged, [rank - 2, *range(rank - 2)])
 
     def _split(self, x: Any) -> Any:
-        """[batch * beams, ...] as [batch, beams, ...]."""
+        """Reshapes [batch * beams, ...] to [batch, beams, ...]."""
         return nn.reshape(x, shape=[-1, self.beam_size, *x.shape[1:]])
 
     def _merge(self, x: Any) -> Any:
-        """[batch, beams, ...] as [batch * beams, ...]."""
+        """Reshapes [batch, beams, ...] to [batch * beams, ...]."""
         return nn.reshape(x, shape=[-1, *x.shape[2:]])
 
     def _masked(self, scores: Any, finished: Any, vocabulary: int, only_end: Any) -> Any:
-        """The scores, where a finished beam can only end again."""
+        """The scores, which in finished beams allow nothing but another end token."""
         done = tensor.cast(finished, dtype=scores.dtype)
         wide = nn.expand(nn.unsqueeze(done, [2]), [1, 1, vocabulary])
         return nn.elementwise_mul(wide, only_end, axis=-1) - nn.elementwise_mul(scores, done - 1, axis=0)
 
     def _gathered(self, x: Any, indices: Any) -> Any:
-        """For each row of the batch what x has at these beams."""
+        """For each row of the batch, the elements of x at the given beams."""
         rows = self.batch_size
         if rows.dtype != indices.dtype:
             rows = tensor.cast(rows, indices.dtype)
@@ -321,7 +327,9 @@ class BeamSearchDecoder(Decoder):
         return nn.gather_nd(x, places)
 
     def initialize(self, inits: Any) -> Any:
-        """Every beam begins with the start token; all but the first of a row are out of the race."""
+        """The first inputs and states: every beam begins with the start token, and all but the first beam of a row are
+        excluded by their scores.
+        """
         state = flatten(inits)[0]
         self.batch_size = nn.shape(state)[0]
         start = tensor.fill_constant(shape=[1], dtype="int64", value=self.start_token)
@@ -340,7 +348,7 @@ class BeamSearchDecoder(Decoder):
         return self.embedding_fn(ids) if self.embedding_fn else ids
 
     def _chosen(self, logits: Any, cell_states: Any, before: Any) -> tuple[BeamOutputs, BeamStates]:
-        """The best continuations of all beams of a row."""
+        """The best continuations over all beams of a row, and the states after them."""
         vocabulary = int(logits.shape[-1])
         width = tensor.fill_constant(shape=[1], dtype="int64", value=vocabulary)
         only_end = np.full(vocabulary, -_LEAST, "float32")
@@ -360,7 +368,7 @@ class BeamSearchDecoder(Decoder):
         return BeamOutputs(scores, ids, beams), BeamStates(kept, log_probs, finished, lengths)
 
     def step(self, time: Any, inputs: Any, states: Any, **kwargs: Any) -> Any:
-        """One step of the cell for all beams, and the choice of the best."""
+        """Runs one step of the cell for all beams, and chooses the best continuations."""
         merged = each(self._merge, inputs)
         outputs, cell_states = self.cell(merged, each(self._merge, states.cell_states), **kwargs)
         outputs, cell_states = each(self._split, outputs), each(self._split, cell_states)
@@ -371,18 +379,18 @@ class BeamSearchDecoder(Decoder):
         return chosen, after, self._inputs(chosen.predicted_ids), after.finished
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Any) -> Any:
-        """The sentences, read from their ends back to the first step, and the last states."""
+        """The sentences, traced back from their ends to the first step, and the last states."""
         return nn.gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
 def _repeated(x: Any, beam_size: int) -> Any:
-    """[batch, ...] as [batch, beams, ...]."""
+    """Repeats the rows of [batch, ...] for every beam: [batch, beams, ...]."""
     wide = nn.unsqueeze(x, [1])
     return nn.expand(wide, [1, beam_size] + [1] * (len(wide.shape) - 2))
 
 
 def _unless_finished(before: Any, after: Any, finished: Any) -> Any:
-    """`before` in the rows that are finished, `after` in the others."""
+    """`before` in the rows that are finished, `after` in the other rows."""
     kind = before.dtype
     if numpy_name(kind) == "bool":
         before, after = tensor.cast(before, "float32"), tensor.cast(after, "float32")
@@ -395,20 +403,22 @@ def _unless_finished(before: Any, after: Any, finished: Any) -> Any:
 
 
 class _Carried:
-    """Values that a loop hands on: overwritten in inference; in training kept step by step, for the gradient."""
+    """Values that a loop passes from step to step: overwritten in inference, kept for every step in training, where the
+    gradient needs them.
+    """
 
     def __init__(self, first: Any, time: Any, is_test: bool):
         self._first, self._time, self._is_test = first, time, is_test
         self._arrays = None if is_test else each(lambda x: control_flow.array_write(x, time), first)
 
     def now(self) -> Any:
-        """The values in this step; after the loop, the last ones."""
+        """The values in the present step; after the loop, the last values."""
         if self._is_test:
             return self._first
         return each(lambda array: control_flow.array_read(array, self._time), self._arrays)
 
     def hand_on(self, values: Any) -> None:
-        """Makes these the values of the step that the counter has gone on to."""
+        """Sets the values of the step that the counter now has."""
         if self._is_test:
             pairwise(tensor.assign, values, self._first)
         else:
@@ -430,9 +440,11 @@ def dynamic_decode(
     return_length: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Repeats `decoder.step` until all rows are finished, or for `max_step_num` steps: the outputs and the last states.
+    """Repeats `decoder.step` until all rows are finished, or for `max_step_num` steps; returns the outputs and the last
+    states.
 
-    With `impute_finished` the states of finished rows stay as they are; with `return_length` the lengths are given too.
+    With `impute_finished` the states of finished rows stay unchanged; with `return_length` the lengths are returned
+    too.
     """
     first_inputs, first_states, finished = decoder.initialize(inits)
     finished.stop_gradient = True
@@ -474,24 +486,24 @@ def dynamic_decode(
     return (made, last, lengths) if return_length else (made, last)
 
 
-# What the decoder of a cell takes for its next input: the true one, its own best guess, or a draw.
+# Helpers choose the next input of a decoder's cell: the true one, the cell's own best guess, or a random draw.
 
 
 class DecodeHelper:
-    """What `BasicDecoder` asks between steps; helpers of a script's own define these methods."""
+    """A helper that `BasicDecoder` calls between steps; a script's own helpers define these methods."""
 
     def initialize(self) -> Any:
         """The first inputs, and which rows are finished."""
 
     def sample(self, time: Any, outputs: Any, states: Any) -> Any:
-        """The ids that follow from the outputs."""
+        """The ids chosen from the outputs."""
 
     def next_inputs(self, time: Any, outputs: Any, states: Any, sample_ids: Any) -> Any:
-        """The rows that are finished, the next inputs, and the states to go on with."""
+        """The rows that are finished, the next inputs, and the next states."""
 
 
 class TrainingHelper(DecodeHelper):
-    """Takes the true sequences [batch, steps, ...] as inputs (teacher forcing)."""
+    """Uses the true sequences [batch, steps, ...] as inputs (teacher forcing)."""
 
     def __init__(self, inputs: Any, sequence_length: Any, time_major: bool = False):
         self.inputs, self.sequence_length, self.time_major = inputs, sequence_length, time_major
@@ -509,11 +521,11 @@ class TrainingHelper(DecodeHelper):
         return each(lambda x: x[0] if self.time_major else x[:, 0], self.inputs), finished
 
     def sample(self, time: Any, outputs: Any, states: Any) -> Any:
-        """The likeliest ids."""
+        """The ids with the highest scores."""
         return tensor.argmax(outputs, axis=-1)
 
     def next_inputs(self, time: Any, outputs: Any, states: Any, sample_ids: Any) -> Any:
-        """The next step of the sequences; those that have none are finished."""
+        """The next step of the sequences; those without another step are finished."""
         if numpy_name(time.dtype) != "int32":
             time = tensor.cast(time, "int32")
         if self.sequence_length.dtype != time.dtype:
@@ -529,7 +541,7 @@ class TrainingHelper(DecodeHelper):
 
 
 class GreedyEmbeddingHelper(DecodeHelper):
-    """Takes the embedding of the likeliest id as the next input."""
+    """Uses the embedding of the most probable id as the next input."""
 
     def __init__(self, embedding_fn: Callable[..., Any], start_tokens: Any, end_token: int):
         self.embedding_fn, self.start_tokens = embedding_fn, start_tokens
@@ -543,7 +555,7 @@ class GreedyEmbeddingHelper(DecodeHelper):
         return self.embedding_fn(self.start_tokens), finished
 
     def sample(self, time: Any, outputs: Any, states: Any) -> Any:
-        """The likeliest ids."""
+        """The ids with the highest scores."""
         return tensor.argmax(outputs, axis=-1)
 
     def next_inputs(self, time: Any, outputs: Any, states: Any, sample_ids: Any) -> Any:
@@ -552,7 +564,7 @@ class GreedyEmbeddingHelper(DecodeHelper):
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """Takes the embedding of an id drawn by its probability as the next input."""
+    """Uses the embedding of an id drawn by its probability as the next input."""
 
     def __init__(
         self,
@@ -569,7 +581,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
             self.softmax_temperature = tensor.fill_constant(shape=[1], dtype="float32", value=softmax_temperature)
 
     def sample(self, time: Any, outputs: Any, states: Any) -> Any:
-        """Ids drawn by the softmax of the outputs, which the temperature divides."""
+        """Ids drawn by the softmax of the outputs divided by the temperature."""
         divided = outputs if self.softmax_temperature is None else outputs / self.softmax_temperature
         likely = nn.softmax(divided)
         likely.stop_gradient = True
@@ -577,14 +589,14 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class DecoderOutputs(NamedTuple):
-    """What a step of a `BasicDecoder` gives."""
+    """The results of a step of a `BasicDecoder`."""
 
     cell_outputs: Any
     sample_ids: Any
 
 
 class BasicDecoder(Decoder):
-    """A cell, a helper that says what its next input is, and a layer between them."""
+    """A cell, a helper that chooses its next input, and an optional layer between the two."""
 
     OutputWrapper = DecoderOutputs
 
@@ -597,7 +609,7 @@ class BasicDecoder(Decoder):
         return inputs, inits, finished
 
     def step(self, time: Any, inputs: Any, states: Any, **kwargs: Any) -> Any:
-        """One step of the cell, and what the helper makes of it."""
+        """Runs one step of the cell, and lets the helper choose ids and the next inputs."""
         outputs, after = self.cell(inputs, states, **kwargs)
         if self.output_fn is not None:
             outputs = self.output_fn(outputs)
@@ -643,7 +655,7 @@ _dynamic_lstmp = adapt(
 
 
 def dynamic_lstmp(*args: Any, **options: Any) -> Any:
-    """An LSTM over sequences whose output is projected: the projection and the cell of every step."""
+    """An LSTM over sequences with a projected output; returns the projection and the cell of every step."""
     for clip in ("cell_clip", "proj_clip"):
         if options.get(clip, 0.0) is None:
             options.pop(clip)
@@ -663,7 +675,9 @@ def beam_search(
     name: str | None = None,
     return_parent_idx: bool = False,
 ) -> Any:
-    """One step of a search: the best `beam_size` continuations, their scores, and with `return_parent_idx` of whom."""
+    """One step of a beam search: the best `beam_size` continuations, their scores, and with `return_parent_idx` the
+    indices of the beams that they continue.
+    """
     inputs = {"pre_ids": pre_ids, "pre_scores": pre_scores, "scores": scores, "ids": ids}
     # The scores have the first name, as in Fluid
     outputs = "selected_scores:pre_scores selected_ids:int64 parent_idx:int32"
@@ -685,7 +699,7 @@ beam_search_decode = one_op(
 
 
 def _weights(width: int, hidden_size: int, num_layers: int, ways: int) -> int:
-    """The number of weights and biases of LSTMs upon one another, each in one direction or in two (`ways`)."""
+    """The number of weights and biases of stacked LSTMs, each with one direction or two (`ways`)."""
     widths = [width, *[hidden_size * ways] * (num_layers - 1)]
     return sum(ways * 4 * hidden_size * (inputs + hidden_size + 2) for inputs in widths)
 
@@ -705,9 +719,9 @@ def lstm(
     default_initializer: Any = None,
     seed: int = -1,
 ) -> Any:
-    """LSTMs upon one another over sequences of one length: all outputs, and the last outputs and cells.
+    """Stacked LSTMs over sequences of one length; returns all outputs, and the last outputs and cells.
 
-    Programs with it are built and compiled, but not run: as in Fluid, no CPU computes its op.
+    Programs with it can be built and compiled, but not run: as in Fluid, its op is not computed on the CPU.
     """
     for parameter, given in (("max_len", max_len), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         check_kind("lstm", parameter, given, ("int",))

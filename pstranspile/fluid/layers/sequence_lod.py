@@ -32,7 +32,7 @@ sequence_reverse = adapt(sequence.sequence_reverse, "x, name=None")
 
 @checked
 def sequence_pad(x: Any, pad_value: Any, maxlen: int | None = None, name: str | None = None) -> Any:
-    """The sequences as a tensor, filled up with `pad_value`; and their lengths."""
+    """The sequences as one tensor, padded with `pad_value`, and their lengths."""
     made = sequence.sequence_pad(to_core(x), to_core(pad_value), maxlen=-1 if maxlen is None else maxlen)
     return tuple(wrap(list(made)))
 

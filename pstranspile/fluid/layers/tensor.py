@@ -64,7 +64,7 @@ fill_constant_batch_size_like = adapt(
 
 @checked
 def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Any:
-    """A variable that nothing has written yet."""
+    """A variable that no op has written yet."""
     draft = live()
     minted = name or draft.names.mint("create_tensor")
     return wrap(draft.declare(Var(minted, tensor=TensorType(dtype_of(dtype), ()), persistable=persistable)))
@@ -79,7 +79,9 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Any = None,
 ) -> Any:
-    """A parameter by itself. Raises TypeError for dims that are no whole numbers, and for what is no initializer."""
+    """A parameter outside of a layer. Raises TypeError for dims that are not whole numbers, and for an initializer of
+    another type.
+    """
     dims, draft = _whole_dims(shape), live()
     if not isinstance(default_initializer, Initializer | None):
         raise TypeError(f"a parameter starts by an initializer, not by a {type(default_initializer).__name__}")
@@ -103,7 +105,7 @@ def _whole_dims(shape: Any) -> list[int]:
 def create_global_var(
     shape: Any, value: float, dtype: Any, persistable: bool = False, force_cpu: bool = False, name: str | None = None
 ) -> Any:
-    """A variable that the start-up program fills with `value`. Raises TypeError for dims that are no whole numbers."""
+    """A variable that the start-up program fills with `value`. Raises TypeError for dims that are not whole numbers."""
     dims, draft = _whole_dims(shape), live()
     draft.names.mint("global_var")
     made = name or draft.names.mint("_generated_var")
@@ -118,7 +120,7 @@ def create_global_var(
 
 @checked
 def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, out: Any = None) -> Any:
-    """A tensor of dims `shape`, every element `value`."""
+    """A tensor with the dims `shape`, whose elements are all `value`."""
     kind, draft = dtype_of(dtype), live()
     if any(isinstance(part, Variable) for part in (shape, value, *(shape if several(shape) else ()))):
         return _filled_at_run_time(shape, kind, value, force_cpu, out)
@@ -158,7 +160,7 @@ def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, ou
 
 @checked
 def concat(input: Any, axis: Any = 0, name: str | None = None) -> Any:
-    """Tensors, or those of an array, one after another along `axis`, a number or a variable."""
+    """Several tensors, or the tensors of an array, joined along `axis`, which is a number or a variable."""
     values: list[Any] = to_core(input if several(input) else [input])
     if isinstance(input, Variable) and input.type == VarType.LOD_TENSOR_ARRAY:
         attrs = {"axis": axis, "use_stack": False}
@@ -183,13 +185,13 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
 
 @checked
 def sums(input: Any, out: Any = None) -> Any:
-    """The sum of several tensors of one shape, into `out` if given."""
+    """The sum of several tensors of one shape, written to `out` if given."""
     return made_by("sum", {"X": input if several(input) else [input]}, into={"Out": out})[0]
 
 
 @checked
 def assign(input: Any, output: Any = None) -> Any:
-    """A copy of a variable, or the elements of an array; into `output` if given."""
+    """A copy of a variable or an array, written to `output` if given."""
     target = None if output is None else to_core(output)
     if isinstance(input, Variable):
         return wrap(basic.assign(to_core(input), target))
@@ -220,7 +222,9 @@ def _number(value: Any, dtype: DType, *, converted: bool = False) -> Any:
 
 @checked
 def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
-    """Numbers from start to end (which is left out), `step` apart; variables of another element type are converted."""
+    """Numbers from start up to end, without end itself, at intervals of `step`; variables of another element type are
+    converted.
+    """
     kind = dtype_of(dtype)
     given = (("Start", start), ("End", end), ("Step", step))
     inputs = {slot: _number(value, kind, converted=True) for slot, value in given}
@@ -229,14 +233,14 @@ def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
 
 @checked
 def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Any:
-    """`num` numbers from start to stop, evenly apart."""
+    """`num` evenly spaced numbers from start to stop."""
     kind = dtype_of(dtype)
     inputs = {"Start": _number(start, kind), "Stop": _number(stop, kind), "Num": _number(num, DType.INT32)}
     return wrap(basic.layer("linspace", inputs, kind))
 
 
 def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32") -> Any:
-    """The unit matrix; with `batch_shape` as many of it. Raises TypeError for counts that are no whole numbers."""
+    """The identity matrix; with `batch_shape` a batch of it. Raises TypeError for counts that are not whole numbers."""
     kind, draft = dtype_of(dtype), live()
     out = draft.temporary(draft.names.mint("eye"), kind, stop_gradient=True)
     attrs = {"num_rows": num_rows, "num_columns": num_columns or num_rows, "dtype": kind}
@@ -263,7 +267,7 @@ def full(
     stop_gradient: bool = True,
     name: Any = None,
 ) -> Any:
-    """A tensor of one value."""
+    """A tensor whose elements are all `fill_value`."""
     check_element_type("full", "dtype", dtype or "float32", ("bool", "float16", "float32", "float64", "int32", "int64"))
     check_kind("full", "shape", shape, ("Variable", "list", "tuple"))
     target = LayerHelper("full").create_variable_for_type_inference(dtype or "float32") if out is None else out
@@ -281,7 +285,7 @@ def full_like(
     stop_gradient: bool = True,
     name: Any = None,
 ) -> Any:
-    """A tensor of one value with the dims of another."""
+    """A tensor with the dims of another one, whose elements are all `fill_value`."""
     kinds = ("bool", "float16", "float32", "float64", "int32", "int64")
     check_element_type("full_like", "dtype", input.dtype if dtype is None else dtype, kinds)
     kind = dtype_of(input.dtype if dtype is None else dtype)
@@ -293,7 +297,7 @@ def full_like(
 
 
 def arange(start: Any, end: Any, step: Any = 1, dtype: Any = None, name: Any = None) -> Any:
-    """Numbers from start to end (which is left out), `step` apart."""
+    """Numbers from start up to end, without end itself, at intervals of `step`."""
     return range(start, end, step, dtype or "float32")
 
 

@@ -1,4 +1,4 @@
-"""Nested lists, tuples and dicts of variables, taken as one (Fluid's `layers.utils`)."""
+"""Functions over nested lists, tuples and dicts of variables (Fluid's `layers.utils`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pstranspile.fluid.missing import names_of_fluid
 
 
 def copied(nest: Any) -> Any:
-    """The same leaves in new lists, tuples and dicts."""
+    """A copy of the lists, tuples and dicts, with the same leaves."""
     return pack_sequence_as(nest, flatten(nest))
 
 
@@ -21,13 +21,13 @@ def _parts(nest: Any) -> list[Any] | None:
 
 
 def flatten(nest: Any) -> list[Any]:
-    """The leaves in order."""
+    """The leaves of a nested value, in order."""
     parts = _parts(nest)
     return [nest] if parts is None else [leaf for part in parts for leaf in flatten(part)]
 
 
 def pack_sequence_as(structure: Any, flat_sequence: list[Any]) -> Any:
-    """The leaves nested as `structure` is."""
+    """The leaves in `flat_sequence`, nested like `structure`."""
     return _packed(structure, iter(flat_sequence))
 
 
@@ -61,23 +61,25 @@ def convert_to_list(value: Any, n: int, name: str, dtype: Any = int) -> list[Any
 
 
 def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
-    """What `func` makes of the leaves in the same places, nested as the first of the structures."""
+    """The results of `func` for the leaves at the same positions, nested like the first structure."""
     leaves = zip(*(flatten(nest) for nest in structure), strict=False)
     return pack_sequence_as(structure[0], [func(*held) for held in leaves])
 
 
 def each(func: Callable[[Any], Any], nest: Any) -> Any:
-    """What `func` makes of every leaf."""
+    """The results of `func` for every leaf, nested like `nest`."""
     return map_structure(func, nest)
 
 
 def pairwise(func: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """What `func` makes of every two leaves in the same place."""
+    """The results of `func` for every two leaves at the same position, nested like `one`."""
     return map_structure(func, one, other)
 
 
 def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
-    """Raises ValueError when two structures nest otherwise, TypeError when `check_types` and their types differ."""
+    """Raises ValueError when two structures have different nesting, TypeError when `check_types` and their types
+    differ.
+    """
     first, second = _parts(nest1), _parts(nest2)
     if (None if first is None else len(first)) != (None if second is None else len(second)):
         raise ValueError(f"the structures differ: {_shown(nest1)} and {_shown(nest2)}")

@@ -1,1 +1,1 @@
-"""Machines of Fluid 1.8.5 in one job with those of this package, over Fluid's own gRPC service."""
+"""Connects machines of Fluid 1.8.5 with machines of this package in one job, over Fluid's own gRPC service."""

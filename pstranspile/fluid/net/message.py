@@ -1,7 +1,7 @@
-"""Fluid's message on the wire, `VariableMessage` of its gRPC service: read and written by hand.
+"""Reads and writes Fluid's message on the wire, `VariableMessage` of its gRPC service, without generated code.
 
-Numbers are not copied when a message is read or written. Everything is checked before anything is
-made of it; what a Fluid machine can't take is not written.
+The elements of tensors are not copied when a message is read or written. Every field is checked before a value is made
+of the message; a value that a Fluid machine can't receive is not written.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-# The calls of Fluid's gRPC service by name, and what a server's program has a place for.
+# The calls of Fluid's gRPC service by name, and the checks of whether a server's program accepts them.
 #
-# Both sides ask: a server of this package refuses what does not fit before it does harm, and a trainer does not send
-# it, since a server of Fluid ends when it gets it.
+# Both sides make these checks: a server of this package, to refuse a call that does not fit before it does harm, and a
+# trainer, because a server of Fluid would end on receiving it.
 
 SERVICE = "sendrecv.SendRecvService"
 BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
 NO_BARRIER = "@WITHOUT_BARRIER@RECV"
-"""The name of a call by which a trainer fetches without a barrier."""
+"""The variable's name in a call by which a trainer fetches without a barrier."""
 
 SAVE_NAME = "SAVE@CHECKPOINTNOTIFY"
-"""The name of a call by which a trainer has a server save."""
+"""The variable's name in a call by which a trainer makes a server save."""
 
 PIECE = "@PIECE@"
 """The mark in the name of a variable that is a piece of another one."""
 
 MOST_FIELDS = 1 << 16
-"""Bytes of a message besides its numbers: names, dims, offsets."""
+"""The most bytes of a message besides the elements of its tensor: names, dims, offsets."""
 
 INVALID = "INVALID_ARGUMENT"
 """The gRPC status of a call whose content is wrong."""
 
 UNKNOWN = "NOT_FOUND"
-"""The gRPC status of a call that asks for what there is not."""
+"""The gRPC status of a call that asks for something the server does not have."""
 
 LATER = "FAILED_PRECONDITION"
 """The gRPC status of a call that comes at the wrong time."""
 
 
 def require_gradient(server: Server, message: VariableMessage) -> None:
-    """Raises CallRefused if the server has no place for what a message sends."""
+    """Raises CallRefused if the server does not accept the variable that a message sends."""
     name = message.varname
     declared = server.main.main_block.vars.get(name)
     if not _serves(server, name):
@@ -71,7 +71,7 @@ def require_gradient(server: Server, message: VariableMessage) -> None:
 
 
 def as_declared(value: Any, declared: Var | None) -> Any:
-    """What was sent, which has as many numbers as the variable, in the variable's dims; its levels are left out."""
+    """A received value, with as many elements as the variable, in the variable's dims and without LoD."""
     value = value.data if isinstance(value, LoDTensor) else value
     if declared is None or not declared.shape or min(declared.shape) < 0:
         return value
@@ -81,13 +81,13 @@ def as_declared(value: Any, declared: Var | None) -> Any:
 
 
 def _serves(server: Server, name: str) -> bool:
-    """Whether the server takes a gradient of this name."""
+    """Whether the server accepts a gradient of this name."""
     return name in (pairs(server.op, "grad_to_block_id") if server.mode else server.main.main_block.vars)
 
 
 def most_brought(server: Server, method: str, name: str) -> int:
-    """How many bytes a call may bring that is about a variable: as many as it holds, `LARGE_CALL` where the program
-    doesn't tell, none where the server has no place for any.
+    """The most bytes that a call about a variable may have: as many as its value needs, `LARGE_CALL` where the program
+    does not say, 0 where the server accepts no value.
     """
     if method == "PrefetchVariable":
         return LARGE_CALL
@@ -100,18 +100,18 @@ def most_brought(server: Server, method: str, name: str) -> int:
 
 
 def most_held(server: Server) -> int:
-    """Bytes of the largest variable of a server, as far as the program tells."""
+    """The size in bytes of the largest variable of a server among those with known dims."""
     return max(map(_size, server.main.main_block.vars.values()), default=0)
 
 
 def _size(var: Var) -> int:
-    """Bytes of a variable; 0 where its declaration leaves them open."""
+    """The size of a variable in bytes; 0 where its dims or element type are unknown."""
     dtype = None if var.dtype is None else DTYPES.get(var.dtype.value)
     return 0 if dtype is None or not var.shape or min(var.shape) < 0 else prod(var.shape) * dtype.itemsize
 
 
 def _require_rows(declared: Var, message: VariableMessage) -> None:
-    """Raises CallRefused if rows are not of the variable's width, or of more rows than it has."""
+    """Raises CallRefused if the rows of a message have another width than the variable, or a greater height."""
     name, dims, shape = message.varname, message.dims, declared.shape
     if declared.kind is VarKind.LOD_TENSOR:
         raise CallRefused(INVALID, f"{name} brings rows, where the server has a tensor")
@@ -121,7 +121,7 @@ def _require_rows(declared: Var, message: VariableMessage) -> None:
 
 
 def require_ids(server: str, name: str, ids: Any, rows: int) -> None:
-    """Raises CallRefused if something is no tensor of ids from 0 up to the rows of a table."""
+    """Raises CallRefused unless `ids` is an int64 tensor of ids from 0 up to the number of rows of a table."""
     if ids.__class__ is not np.ndarray or ids.dtype != np.int64:
         raise CallRefused(INVALID, f"ids of {name} are no tensor of int64")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
@@ -129,7 +129,7 @@ def require_ids(server: str, name: str, ids: Any, rows: int) -> None:
 
 
 def require_room(server: str, name: str, ids: Any, table: SelectedRows) -> None:
-    """Raises CallRefused if something is no tensor of ids that a table, which grows, holds or has room for."""
+    """Raises CallRefused unless `ids` is an int64 tensor of ids that a growing table has, or has room for."""
     require_ids(server, name, ids, table.height or 1 << 63)
     known: Any = np.isin(ids, table.rows)
     if len(np.unique(ids[~known])) > len(table.value) - len(table.rows):
@@ -143,7 +143,7 @@ def require_saving(server: Server) -> None:
 
 
 def output_of_prefetch(main: Program, block: int) -> str:
-    """The variable that a block which looks ids up gives."""
+    """The name of the variable that a block which looks ids up writes."""
     (output,) = main.blocks[block].ops[-1].output_names
     return output
 
@@ -160,7 +160,7 @@ SELECTED_ROWS = 1
 ) = range(1, 14)  # fmt: skip
 _VARINT, _LENGTH = 0, 2
 _LOD_DATA = 1
-"""The only field of a level of LoD."""
+"""The number of the only field in a level of LoD."""
 
 DTYPES: dict[int, Any] = {
     0: np.dtype("bool"),
@@ -169,21 +169,21 @@ DTYPES: dict[int, Any] = {
     5: np.dtype("float32"),
     6: np.dtype("float64"),
 }
-"""The element types that a Fluid machine can receive, by number."""
+"""The element types that a Fluid machine can receive, by Fluid's numbers."""
 _DTYPE_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 MOST_NUMBERS = (1 << 31) - 1
-"""The most bytes of a tensor that Fluid can carry."""
+"""The greatest size in bytes of a tensor that Fluid can send."""
 
 MOST_DIM = (1 << 31) - 1
-"""The most rows of a dim that Fluid can carry."""
+"""The greatest dim that Fluid can send."""
 
 MOST_OF_MESSAGE = 256
-"""Fields of a message: its few, and dims and levels of LoD that come one by one."""
+"""The most fields of a message; the dims and the levels of LoD are fields that may be repeated."""
 
 
 class VariableMessage(NamedTuple):
-    """A message of Fluid. `numbers` and `rows` are views of the bytes it was read from."""
+    """A message of Fluid. `numbers` and `rows` are views of the bytes that it was read from."""
 
     varname: str = ""
     kind: int = LOD_TENSOR
@@ -204,14 +204,14 @@ class VariableMessage(NamedTuple):
 
 
 class _Reader:
-    """Fields of a message between two places of its bytes."""
+    """Reads the fields of a message, from a position in its bytes on."""
 
     def __init__(self, data: memoryview):
         self.data = data
         self.at = 0
 
     def varint(self) -> int:
-        """A number of variable length, as signed 64 bits. Raises WireError."""
+        """Reads a number of variable length, as signed 64 bits. Raises WireError."""
         at, data = self.at, self.data
         if at < len(data) and (byte := data[at]) < 0x80:  # as most are
             self.at = at + 1
@@ -229,7 +229,7 @@ class _Reader:
                 return value - (1 << 64) if value >> 63 else value
 
     def piece(self) -> memoryview:
-        """Bytes with their length before them. Raises WireError."""
+        """Reads bytes that come after their length. Raises WireError."""
         size = self.varint()
         if not 0 <= size <= len(self.data) - self.at:
             raise WireError(f"{size} bytes are announced at byte {self.at} of a Fluid message of {len(self.data)}")
@@ -237,7 +237,7 @@ class _Reader:
         return self.data[start : self.at]
 
     def text(self) -> str:
-        """A text. Raises WireError."""
+        """Reads a text. Raises WireError."""
         piece = self.piece()
         if len(piece) > MOST_TEXT:
             raise WireError(f"a name in a Fluid message has {len(piece)} bytes")
@@ -247,7 +247,7 @@ class _Reader:
             raise WireError("a name in a Fluid message is no UTF-8") from None
 
     def numbers(self, wire: int, most: int) -> list[int]:
-        """A repeated number: one, or several packed. Raises WireError for more than `most`."""
+        """Reads a repeated number: one element, or several packed ones. Raises WireError for more than `most`."""
         if wire == _VARINT:
             return [self.varint()]
         packed = _Reader(self.piece())
@@ -275,7 +275,9 @@ _FIELDS: dict[int, tuple[str, int, Callable[[_Reader], Any]]] = {
 
 
 def read_variable(data: Bytes) -> VariableMessage:
-    """The fields of a message. Raises WireError if it is not one; its numbers are checked by `value_of`."""
+    """The fields of a message. Raises WireError if the bytes are not one; `value_of` checks the
+    elements of its tensor.
+    """
     reader = _Reader(memoryview(data).toreadonly())
     fields: dict[str, Any] = {}
     dims: list[int] = []
@@ -302,7 +304,7 @@ def read_variable(data: Bytes) -> VariableMessage:
 
 
 def read_name(begin: Bytes) -> str:
-    """The name of the variable in the first bytes of a message; "" where it does not stand first."""
+    """The name of the variable at the beginning of a message; "" if the message begins with another field."""
     reader = _Reader(memoryview(begin))
     try:
         return reader.text() if reader.varint() == _VARNAME * 8 + _LENGTH else ""
@@ -326,7 +328,7 @@ def _read_level(data: memoryview, most: int) -> tuple[int, ...]:
 
 
 def value_of(message: VariableMessage) -> Any:
-    """The tensor, ragged tensor or rows that a message carries, without a copy. Raises WireError."""
+    """The tensor, ragged tensor or rows in a message, without a copy. Raises WireError."""
     dtype = DTYPES.get(message.data_type)
     if dtype is None:
         raise WireError(f"{message.varname} has element type {message.data_type}, which Fluid does not send")
@@ -339,7 +341,7 @@ def value_of(message: VariableMessage) -> Any:
     array: Any
     try:
         array = np.frombuffer(message.numbers, dtype).reshape(message.dims) if size else np.empty(message.dims, dtype)
-    except ValueError:  # no numbers at all, of dims whose product numpy can't count
+    except ValueError:  # an empty tensor, the product of whose dims is too large for numpy
         raise WireError(f"{message.varname} has dims {list(message.dims)}") from None
     if message.kind == LOD_TENSOR:
         return LoDTensor(array, _checked_lod(message)) if message.lod else array
@@ -370,7 +372,7 @@ def _rows_of(message: VariableMessage, array: Any) -> SelectedRows:
 
 
 def with_value(message: VariableMessage, value: Any) -> VariableMessage:
-    """The message with another value. Raises WireError if Fluid can't take the value."""
+    """The message with another value. Raises WireError for a value that Fluid can't receive."""
     rows: Any = None
     lod: tuple[tuple[int, ...], ...] = ()
     kind = height = 0
@@ -394,8 +396,8 @@ def with_value(message: VariableMessage, value: Any) -> VariableMessage:
 
 
 def pieces_of(message: VariableMessage) -> list[Bytes]:
-    """The bytes of a message, in pieces, of which the numbers are one. The fields before the numbers come first, as
-    Fluid's reader wants them.
+    """The bytes of a message in pieces, one of which is the elements of its tensor. Fields before the elements come
+    first, because Fluid's reader expects this order.
     """
     head = b"".join(_head(message))
     pieces: list[Bytes] = [head]
@@ -412,7 +414,7 @@ def write_variable(message: VariableMessage) -> bytes:
 
 
 def write_value(message: VariableMessage, value: Any) -> bytes:
-    """The bytes of a message with a value. Raises WireError if Fluid can't take it."""
+    """The bytes of a message with a value. Raises WireError for a value that Fluid can't receive."""
     return write_variable(with_value(message, value))
 
 

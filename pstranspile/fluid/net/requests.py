@@ -1,4 +1,6 @@
-"""The calls of a trainer to a server by Fluid's gRPC service: a message becomes a call, whose answer is waited for."""
+"""The calls of a trainer to a server by Fluid's gRPC service: each message becomes a call, which blocks until the
+answer.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,10 @@ from pstranspile.ir.model import Var
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 DEADLINE = 180_000.0
-"""Milliseconds that a call may take, as Fluid's trainers have it by default."""
+"""The default deadline of a call in milliseconds, the same as in Fluid's trainers."""
 
 DEADLINE_FLAG = "FLAGS_rpc_deadline"
-"""The environment variable that sets another number of milliseconds, as for Fluid's trainers."""
+"""The environment variable for another deadline in milliseconds, the same as for Fluid's trainers."""
 
 
 _OPTIONS = [
@@ -59,16 +61,16 @@ _OPTIONS = [
 
 
 def channel_to(address: str) -> Any:
-    """A channel to a server, on which nothing was called yet. Raises DiagnosticError if grpcio is not installed."""
+    """A new channel to a server. Raises DiagnosticError if grpcio is not installed."""
     return grpc_library().insecure_channel(address, options=_OPTIONS)
 
 
 class Requests:
-    """The calls to the server at `address`, called `name` in messages, of trainer number `trainer`.
+    """The calls of trainer number `trainer` to the server at `address`, which messages call `name`.
 
-    `variables` are those that the server has, as far as they are known. `rows` says under which name the answer to
-    `prefetch` comes, by the name of the ids. `channel` is one that is there already. Raises Refused if the environment
-    gives a deadline that is no number, DiagnosticError if grpcio is not installed.
+    `variables` are the server's variables, as far as they are known. `rows` has, for the name of each tensor of ids,
+    the name of the answer to `prefetch`. `channel` is an existing channel to use. Raises Refused if the environment
+    sets a deadline that is not a number, DiagnosticError if grpcio is not installed.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Requests:
         }
 
     def make(self, message: Message) -> Any:
-        """Makes the call of a message; gives the value that is answered. Raises Refused where there is none."""
+        """Makes the call for a message; returns the value in the answer. Raises Refused where the call fails."""
         try:
             return self._makers[message.kind](message)
         except (CallRefused, WireError) as problem:
@@ -114,14 +116,16 @@ class Requests:
             raise self.refused(f"{message.kind} {message.variable}: {_reason_of(problem)}") from None
 
     def refused(self, reason: str) -> Refused:
-        """The error for a server that can't be gone on with."""
+        """The error to raise when the server can't be used any more."""
         return Refused(f"{self._name} at {self.address}, a server of Fluid: {reason}")
 
     def require(self, message: VariableMessage) -> None:
-        """Raises CallRefused if the server has no place for what is sent; servers that are not known take anything."""
+        """Raises CallRefused if the server does not accept the variable that is sent; a server with unknown variables
+        accepts any.
+        """
 
     def close(self) -> None:
-        """No more calls are made; one that is under way is given up."""
+        """Closes the channel: no more calls can be made, and a call in progress is cancelled."""
         self._channel.close()
 
     def _call(self, method: str, message: VariableMessage) -> bytes | None:
@@ -131,7 +135,7 @@ class Requests:
         return call(write_variable(message), timeout=self._deadline, wait_for_ready=True)
 
     def _ask(self, method: str, message: VariableMessage) -> Any:
-        """What a server answers under the name that was asked for."""
+        """The value that a server returns for a call, which must have the requested name. Raises WireError."""
         data = self._call(method, message)
         if not data:
             raise WireError("the server has no such variable")
@@ -154,7 +158,9 @@ class Requests:
         return self._ask(method, VariableMessage(name, out_varname=message.variable, trainer_id=self._trainer))
 
     def _look_up(self, message: Message) -> Any:
-        """Rows of a slice of a table; a server wants every id once, in order."""
+        """Rows of a slice of a table. They are requested in the form that a server needs: every id once, in ascending
+        order.
+        """
         table = self._variables[message.variable]
         require_ids(self._name, message.variable, message.payload, table.shape[0])
         ids: Any
@@ -165,12 +171,12 @@ class Requests:
         return self._rows(asked, ids.reshape(-1, 1), table.name).take(places.reshape(-1), axis=0)
 
     def _prefetch(self, message: Message) -> Any:
-        """Rows of a distributed table, by the block that is registered for the name of the ids."""
+        """Rows of a distributed table, from the block that the server has registered for the name of the ids."""
         got = self._rows_of[message.variable]
         return self._rows(VariableMessage(message.variable, out_varname=got), message.payload, got)
 
     def _rows(self, asked: VariableMessage, ids: Any, like: str) -> Any:
-        """A row for each id; their width is that of a variable, of which there may be no ids at all."""
+        """A row for each id, as wide as the variable `like`; an empty array, without a call, if there are no ids."""
         var = self._variables[like]
         assert var.dtype is not None
         if not ids.size:
@@ -190,7 +196,7 @@ class Requests:
 
 
 def _reason_of(problem: Any) -> str:
-    """Why a call was over, to tell a person."""
+    """The reason why a call ended, as a text for a message."""
     if not hasattr(problem, "code"):
         return "this side has ended it"
     return f"{problem.code().name.lower()}: {problem.details()}".removesuffix(": ")

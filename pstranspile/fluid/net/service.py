@@ -1,8 +1,8 @@
-"""A server for trainers of Fluid: the calls of Fluid's gRPC service become messages of the job's trainers.
+"""A server for trainers of Fluid: turns the calls of Fluid's gRPC service into messages of the job's trainers.
 
-A gradient and a barrier are answered at once; a call that asks for a value is answered when the server has it. A caller
-that does not send its trainer number is identified by its connection: a trainer makes all its calls on one, and most of
-them bring its number.
+A gradient and a barrier are answered at once; a call that asks for a value is answered when the server has the value. A
+caller that does not send its trainer number is identified by its connection: a trainer makes all its calls on one
+connection, and most calls have the number.
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ from pstranspile.ir.diagnostics import DiagnosticError, visible
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.values import SelectedRows
 
-# Which trainer of Fluid makes a call. Most calls bring its number; barriers and lookups of rows don't.
+# Finds out which trainer of Fluid makes a call. Most calls have the trainer's number; barriers and lookups of rows
+# don't.
 #
 # A trainer makes all its calls on one connection, so the connection identifies it. Before the first call with a number,
-# the caller is one of the trainers that may make such a call now. If several may, they are at the same place of their
-# programs, and it does not matter which is which: the numbers used for them here need not be their own.
+# the caller is one of the trainers that may make such a call now. If several may, they are at the same point of their
+# programs, and it does not matter which of them it is: the numbers used for them here need not be their own.
 #
-# Nothing proves a number. But a trainer whose connection is open is not believed to call on another one: whoever says
-# so is refused, and can't take its place.
+# A trainer number in a call is not proof. But while a trainer's connection is open, a call on another connection with
+# its number is refused, so no other caller can take its place.
 
 ANONYMOUS = (calls.BATCH_BARRIER_NAME, calls.FETCH_BARRIER_NAME, calls.SAVE_NAME)
-"""What calls are about that don't bring the trainer's number."""
+"""The variable names of calls without the trainer's number."""
 
 PREFETCH = "PrefetchVariable"
-"""The method whose calls say they are of trainer 0, whoever makes them."""
+"""The method whose calls always contain trainer number 0, whoever makes them."""
 
 
 class LastCall(NamedTuple):
-    """The last call of a trainer that was taken: its method, what it was about, and the check sum of its message."""
+    """The last call accepted from a trainer: its method, the variable's name, and the check sum of its message."""
 
     method: str
     name: str
@@ -67,43 +68,47 @@ class LastCall(NamedTuple):
 
 
 class Callers:
-    """Tells trainers of Fluid apart. `trainers` are the job's, by number; `programs` what each of them runs."""
+    """Tells trainers of Fluid apart. `trainers` has the job's trainers by number, `programs` the program that each of
+    them runs.
+    """
 
     def __init__(self, server: Server, trainers: Mapping[int, Peer], programs: Mapping[int, Trainer]):
         self._server = server
         self._trainers = trainers
         self._by_address: dict[str, int] = {}
         self._here: dict[int, Caller] = {}
-        """The connection of each trainer that is known by its own."""
+        """The connection of each trainer, by the trainer's number in this server."""
         self._aliases: dict[int, int] = {}
-        """The number here of each trainer that has sent its own number."""
+        """The number in this server of each trainer that has sent its own number."""
         self._nameless: set[int] = set()
-        """The numbers here of callers that have not sent their own numbers yet."""
+        """The numbers in this server of callers that have not yet sent their own numbers."""
         self.last: dict[int, LastCall] = {}
         self.sent: dict[int, set[str]] = {index: set() for index in trainers}
-        """What each trainer has sent of its step."""
+        """The names of the variables that each trainer has sent in its present step."""
         endpoint = server.endpoint
         self.sends = {index: set(names_sent_to(one.role.main, endpoint)) for index, one in programs.items()}
-        """What each trainer's program sends to this server in every step."""
+        """The names of the variables that each trainer's program sends to this server in every step."""
         here = server.main.main_block.vars
         rows = {name for name, var in here.items() if var.kind is VarKind.SELECTED_ROWS}
         self.rows = {index: names & rows for index, names in self.sends.items()}
-        """What of it are rows, of which there may be none in a step."""
+        """Those names in `sends` whose values are rows, which a trainer does not send in a step without rows."""
 
     def state(self) -> dict[str, Any]:
-        """The state with which another process can take the place of this one."""
+        """The state from which another process can continue in place of this one."""
         last = {index: tuple(call) for index, call in self.last.items()}
         sent = {index: set(names) for index, names in self.sent.items()}
         return {"aliases": dict(self._aliases), "last": last, "sent": sent}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restores what `state` returned."""
         self._aliases = dict(state["aliases"])
         self.last = {index: LastCall(*call) for index, call in state["last"].items()}
         self.sent = {index: set(names) for index, names in state["sent"].items()}
 
     def find(self, caller: Caller, method: str, name: str, own_number: int) -> tuple[int, bool]:
-        """The number here of a caller, and whether the call is the first one on a connection. Raises CallRefused."""
+        """The number in this server of a caller, and whether this is the first call on its connection. Raises
+        CallRefused.
+        """
         named, address = _is_named(method, name), caller.address
         known = self._by_address.get(address)
         if known is not None:
@@ -123,18 +128,18 @@ class Callers:
         return index, True
 
     def replayed(self, method: str, name: str, own_number: int, here: int) -> None:
-        """A call is taken again that another process took from the trainer with a number here."""
+        """Records a call that an earlier process has accepted from the trainer with the number `here`."""
         if _is_named(method, name):
             self._learn(own_number, here)
 
     def _learn(self, own_number: int, here: int) -> None:
-        """A caller with a number here has sent its own number."""
+        """Records that the caller with the number `here` in this server has sent its own number."""
         self._nameless.discard(here)
         before = self._aliases.get(own_number)
         if before == here:
             return
         other = next((other for other, number in self._aliases.items() if number == here), None)
-        if other is not None and before is not None:  # the two were taken for each other, at the same place
+        if other is not None and before is not None:  # the two were mixed up, at the same point
             self._aliases[other] = before
         elif other is not None:
             del self._aliases[other]
@@ -156,7 +161,7 @@ class Callers:
         return index
 
     def _free(self) -> list[int]:
-        """The trainers without a connection. Raises CallRefused if there are none."""
+        """The numbers of the trainers without a connection. Raises CallRefused if there are none."""
         taken = set(self._by_address.values()) if len(self._trainers) > 1 else set[int]()
         free = [i for i, peer in self._trainers.items() if i not in taken and not peer.incarnation and not peer.left]
         if not free:
@@ -164,7 +169,7 @@ class Callers:
         return free
 
     def _may(self, index: int, method: str, name: str) -> bool:
-        """Whether a trainer is at a place where it makes such a call next."""
+        """Whether a trainer is at a point of its program where such a call comes next."""
         last = self.last.get(index)
         before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
         if name == calls.BATCH_BARRIER_NAME:
@@ -177,12 +182,14 @@ class Callers:
 
 
 def _is_named(method: str, name: str) -> bool:
-    """Whether a call brings the number of its trainer."""
+    """Whether a call has the number of its trainer."""
     return method != PREFETCH and name not in ANONYMOUS
 
 
 def require_part(peer: Peer, name: str) -> None:
-    """Raises CallRefused if a trainer takes no part, or as a process of another kind. It may say so twice."""
+    """Raises CallRefused if a trainer no longer takes part, or has joined as a process of this package. A repeated
+    farewell is accepted.
+    """
     if peer.left and name != calls.COMPLETE_NAME:
         reason = f": {peer.refusal}" if peer.refusal else ""
         raise CallRefused(calls.LATER, f"{peer.role} has left, or was given up{reason}")
@@ -191,38 +198,42 @@ def require_part(peer: Peer, name: str) -> None:
 
 
 GRACE = 3.0
-"""Seconds in which a trainer whose connection has ended must call again; then its process is gone."""
+"""Seconds within which a trainer whose connection has ended must call again, before its process counts as gone."""
 
 GRACE_AT_BEGIN = 8.0
-"""Seconds in which it must call again where this process has just taken the place of another one."""
+"""Seconds within which such a trainer must call again if this process has just replaced another one."""
 
 _REPEATED = ("SendVariable", "DistributeNotify")
-"""The methods whose calls must not be taken twice."""
+"""The methods whose calls must not be accepted twice."""
 
 
 MOST_OF_STRANGERS = 1 << 26
-"""Bytes of rows or ids that a caller may bring before it is known, unless the server has a larger variable."""
+"""The most bytes of rows or ids in a call on a connection that is not yet admitted, unless the server has a larger
+variable.
+"""
 
 
 class _Nobody:
-    """The caller of calls that another process, now gone, has taken: nobody waits for their answers."""
+    """The caller of calls that an earlier process has accepted: nobody waits for their answers."""
 
     address = ""
     known = True
     closed = True
 
     def let_in(self) -> None:
-        """Does nothing: it is known."""
+        """Does nothing, because this caller is admitted."""
 
     def answer(self, call: int, pieces: list[Bytes]) -> None:
-        """Does nothing: the caller makes the call again."""
+        """Does nothing, because the trainer repeats the call."""
 
     def refuse(self, call: int, problem: CallRefused) -> None:
-        """Does nothing: the caller makes the call again."""
+        """Does nothing, because the trainer repeats the call."""
 
 
 class _TakenBefore(Exception):
-    """A call that was taken on a connection which broke before the answer came: its trainer repeats it."""
+    """Raised for a call that was accepted on a connection which broke before the answer was sent: the trainer has
+    repeated it.
+    """
 
     def __init__(self, call: _Call):
         super().__init__()
@@ -230,7 +241,7 @@ class _TakenBefore(Exception):
 
 
 class _Call:
-    """A call, from when it has come to its answer; `data` are the bytes of its message."""
+    """A call, from its arrival to its answer; `data` are the bytes of its message."""
 
     def __init__(
         self,
@@ -248,25 +259,25 @@ class _Call:
         self.number = number
         self.data = data
         self.peer = peer
-        """The trainer that makes the call, once it is known."""
+        """The trainer that makes the call, None until it is identified."""
         self.kept = False
-        """Whether the call was taken already, and its caller need not repeat it."""
+        """Whether the call was accepted, so that its caller need not repeat it."""
 
     def is_of(self, peer: Peer) -> None:
-        """This trainer makes the call."""
+        """Sets the trainer that makes the call."""
         self.peer = peer
 
     def keep(self) -> bool:
-        """The call is taken, and its caller need not repeat it; gives whether it was not before."""
+        """Marks the call as accepted, so that its caller need not repeat it; returns False if it was marked before."""
         first, self.kept = not self.kept, True
         return first
 
     def bring(self, value: Any) -> None:
-        """The call brings this value, in the form that the server has for it."""
+        """Sets the value in the call, in the form that the server has for the variable."""
         self.value = value
 
     def answer(self, value: Any = None) -> None:
-        """Sends the answer; one without bytes where Fluid wants no value."""
+        """Sends the answer; without a value its message is empty."""
         name = self.message.out_varname or self.message.varname
         try:
             pieces = [] if value is None else pieces_of(with_value(VariableMessage(name), value))
@@ -276,12 +287,12 @@ class _Call:
         self.caller.answer(self.number, pieces)
 
     def refuse(self, problem: CallRefused) -> None:
-        """Sends why there is no answer."""
+        """Sends the error that is the answer."""
         self.caller.refuse(self.number, problem)
 
 
 class FluidService(ForeignTrainers):
-    """Takes Fluid's calls for a server of this process."""
+    """Accepts the calls of Fluid's trainers for a server of this process."""
 
     def __init__(self, site: Site, server: Server, journal: Journal | None = None):
         self.site = site
@@ -292,12 +303,14 @@ class FluidService(ForeignTrainers):
         self._steps = dict.fromkeys(self.trainers, -1)
         self._waiting: dict[int, _Call] = {}
         self._missed: dict[int, float] = {}
-        """The time since which trainers are missed whose connection ended while they waited for an answer."""
+        """For each trainer whose connection ended while it waited for an answer, the time since which it is missing."""
         variables = sum(len(block.vars) for block in server.main.blocks)
         self._most = len(self.trainers) * (variables + 4)
-        """How many calls may wait at once."""
+        """The most calls that may wait at once."""
         self._compares = journal is not None or server.mode != 0
-        """Whether calls are compared with those that may be repeated. (A gradient of a round may come twice.)"""
+        """Whether calls are compared with the last ones, because they may be repeated. (In a synchronous job without a
+        journal this is not needed: a gradient may come twice.)
+        """
         self._slots = 0
         self._told = Told(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
@@ -311,21 +324,21 @@ class FluidService(ForeignTrainers):
 
     @property
     def journal(self) -> Journal | None:
-        """The calls that came after the kept state of the server; None where no state is kept."""
+        """The calls since the server's last saved state; None where no state is saved."""
         return self._journal
 
     def service(self) -> CallService:
-        """The methods that trainers call."""
+        """The gRPC service with the methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
         return CallService(calls.SERVICE, methods, self._most, self._lost, self._room, len(self.trainers))
 
     def state(self) -> dict[str, Any]:
-        """The state that must be kept with the server's state and the journal of later calls."""
+        """The state to save together with the server's state and the journal of later calls."""
         playing = sorted(index for index, peer in self.trainers.items() if peer.takes is not None)
         return {**self.callers.state(), "steps": dict(self._steps), "slots": self._slots, "playing": playing}
 
     def restore(self, state: Mapping[str, Any], entries: Iterable[Entry]) -> None:
-        """Goes on from a kept state with the calls that have come after it; nobody is answered."""
+        """Restores a saved state and repeats the calls since then; no answers are sent."""
         self.callers.restore(state)
         self._steps, self._slots = dict(state["steps"]), state["slots"]
         for index in state["playing"]:
@@ -346,13 +359,13 @@ class FluidService(ForeignTrainers):
         self._journal = journal
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Refuses all calls that wait for an answer."""
         for call in self._waiting.values():
             call.refuse(CallRefused("UNAVAILABLE", f"{self.server.name} has ended"))
         self._waiting.clear()
 
     def _come(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
-        """A call has come; it is taken when the machines have their turn."""
+        """Queues a call that has arrived; it is processed in the thread of the machines."""
 
         def take() -> None:
             with self.site.events.charging(caller):
@@ -361,8 +374,8 @@ class FluidService(ForeignTrainers):
         self.site.events.put(Event(CALL, None, action=take))
 
     def _room(self, method: str, begin: Bytes, known: bool) -> int:
-        """How many bytes a large call may bring: a tensor as many as its variable holds, rows and ids of callers that
-        are not known a bounded number.
+        """The most bytes of a large call: for a tensor as many as its variable needs; for rows and ids on a connection
+        that is not yet admitted, a fixed limit applies too.
         """
         size = calls.most_brought(self.server, method, read_name(begin))
         return size if known else min(size, max(MOST_OF_STRANGERS, calls.most_held(self.server)))
@@ -386,7 +399,7 @@ class FluidService(ForeignTrainers):
             self._told(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
-        """The trainer that makes a call, which is sound. Raises CallRefused; _TakenBefore."""
+        """The trainer that makes a well-formed call. Raises CallRefused, _TakenBefore."""
         if call.peer is None:
             message, callers = call.message, self.callers
             index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
@@ -403,7 +416,9 @@ class FluidService(ForeignTrainers):
         return LastCall(call.method, call.message.varname, zlib.crc32(call.data))
 
     def _lost(self, caller: Caller, number: int) -> None:
-        """A caller has given up waiting: its process has ended, or its connection, and it calls again."""
+        """Records that a caller no longer waits: its process has ended, or its connection, after which
+        it calls again.
+        """
         self.site.events.put(Event(CALL, None, action=lambda: self._miss(caller, number)))
 
     def _miss(self, caller: Caller, number: int) -> None:
@@ -415,7 +430,7 @@ class FluidService(ForeignTrainers):
                 return
 
     def turned(self) -> None:
-        """Gives up trainers that are missed and have not called again."""
+        """Gives up the trainers that are missing and have not called again in time."""
         for index, since in list(self._missed.items()):
             if self.site.now() > since + GRACE:
                 del self._missed[index]
@@ -426,7 +441,7 @@ class FluidService(ForeignTrainers):
         self.site.run_machines()
 
     def end_part(self, peer: Peer, reason: str) -> None:
-        """Something is wrong with what a trainer has called: it takes no part any more, and nobody waits for it."""
+        """Refuses a trainer whose call was wrong: it no longer takes part, and others do not wait for it."""
         peer.refuse(reason)
         for slot, call in list(self._waiting.items()):
             if call.peer is peer:
@@ -466,7 +481,7 @@ class FluidService(ForeignTrainers):
         self._steps[self._who_calls(call).index] += 1
 
     def _require_all_sent(self, call: _Call) -> None:
-        """Raises CallRefused at the end of a step in which a trainer has not sent what its program sends."""
+        """Raises CallRefused at the end of a step in which a trainer has not sent all that its program sends."""
         callers, index = self.callers, self._who_calls(call).index
         sent = {_unnumbered(name) for name in callers.sent[index]}
         lacking = sorted({_unnumbered(name) for name in callers.sends[index] - callers.rows[index]} - sent)
@@ -474,7 +489,9 @@ class FluidService(ForeignTrainers):
             raise CallRefused(calls.LATER, f"{self.trainers[index].role} has not sent {', '.join(lacking[:3])}")
 
     def _send_no_rows(self, call: _Call) -> None:
-        """Gradients without rows count as sent: trainers of Fluid send none."""
+        """Posts empty rows for the gradients of rows that a trainer has not sent, because trainers of Fluid do not send
+        empty ones.
+        """
         callers, index = self.callers, self._who_calls(call).index
         for name in sorted(callers.rows[index] - callers.sent[index]):
             var = self.server.main.main_block.vars[name]
@@ -512,7 +529,7 @@ class FluidService(ForeignTrainers):
         self._post(call, kinds.LOOKUP, name, ids.reshape(-1), waits=True)
 
     def _prefetch_by_block(self, call: _Call) -> None:
-        """Rows of a distributed table: a block is registered for the name of the ids."""
+        """Looks up rows of a distributed table, with the block that is registered for the name of the ids."""
         name = call.message.varname
         block = self.server.prefetch_blocks.get(name)
         if block is None:
@@ -552,7 +569,7 @@ class FluidService(ForeignTrainers):
     # messages
 
     def _post(self, call: _Call, kind: str, name: str = "", payload: Any = None, waits: bool = False) -> Peer:
-        """Hands the server a message of the trainer that calls; an answer goes to the call that `waits`."""
+        """Posts a message of the calling trainer to the server; the answer goes to the call if it `waits`."""
         peer = self._who_calls(call)
         self.site.require_room(peer)
         self._keep(call, peer)
@@ -570,7 +587,7 @@ class FluidService(ForeignTrainers):
         return peer
 
     def _keep(self, call: _Call, peer: Peer) -> None:
-        """Writes a call down that is about to be taken."""
+        """Records a call in the journal before it is processed."""
         if not call.keep():
             return
         peer.hand_to(self._answer)
@@ -581,13 +598,13 @@ class FluidService(ForeignTrainers):
             self.journal.add(call.method, peer.index, call.data, about.check_sum)
 
     def _answer(self, messages: list[Message]) -> None:
-        """The server's answers to a trainer."""
+        """Sends the server's answers to a trainer's calls."""
         for message in messages:
             call = self._waiting.pop(message.slot, None)
             if call is not None:
                 call.answer(message.payload)
 
-    # what is refused before it can do harm
+    # checks before a call can do harm
 
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
@@ -595,6 +612,6 @@ class FluidService(ForeignTrainers):
 
 
 def _unnumbered(name: str) -> str:
-    """The name of a gradient without the number of its trainer, which may not be the one that it has here."""
+    """The name of a gradient without the number of its trainer, which may differ from the number in this server."""
     head, mark, number = name.rpartition(".trainer_")
     return head if mark and number.isdecimal() else name

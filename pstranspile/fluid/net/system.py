@@ -1,4 +1,4 @@
-"""Fluid 1.8 as a system whose machines may take part in a job."""
+"""Fluid 1.8 as another system whose machines may take part in a job."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pstranspile.fluid.net.message import VariableMessage, output_of_prefetch, r
 from pstranspile.fluid.net.requests import Requests
 from pstranspile.fluid.net.service import FluidService
 
-# A server of Fluid, as a trainer of this package sees it: what is posted to it becomes calls of Fluid's gRPC service.
+# A server of Fluid, as a trainer of this package sees it: messages posted to it become calls of Fluid's gRPC service.
 #
-# The calls to one server are made one after the other, by a thread of its own, as Fluid's trainers make them: a server
-# has so many threads, and a call that waits for others holds one.
+# The calls to one server are made one after the other, by a thread of their own, as Fluid's trainers make them: a
+# server has a fixed number of threads, and a call that waits for others occupies one.
 
 
 class _OfJob(Requests):
-    """The calls to a server whose program is known: what it has no place for is not sent."""
+    """The calls to a server whose program is known, which are checked before they are sent."""
 
     def __init__(self, server: Server, address: str, trainer: int):
         blocks = pairs(server.op, "prefetch_var_name_to_block_id")
@@ -34,7 +34,7 @@ class _OfJob(Requests):
         self._server = server
 
     def require(self, message: VariableMessage) -> None:
-        """Raises CallRefused if the server has no place for what is sent."""
+        """Raises CallRefused if the server does not accept the variable that is sent."""
         require_gradient(self._server, message)
 
     def _checkpoint(self, message: Message) -> bool:
@@ -43,7 +43,9 @@ class _OfJob(Requests):
 
 
 class FluidClient:
-    """Makes the calls of this process's trainer to a server of Fluid. Raises Refused if the job can't have one."""
+    """Makes the calls of this process's trainer to a server of Fluid. Raises Refused if the job can't have such a
+    server.
+    """
 
     def __init__(self, site: Site, peer: Peer, address: str):
         self.site = site
@@ -65,11 +67,11 @@ class FluidClient:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was posted has been answered."""
+        """Whether every posted message has been answered."""
         return self._posted == self._made
 
     def close(self) -> None:
-        """No more calls are made; one that is under way is given up."""
+        """Closes the channel: no more calls can be made, and a call in progress is cancelled."""
         self._closed = True
         self._queue.put(None)
         self._requests.close()
@@ -115,14 +117,16 @@ class FluidClient:
 
 
 class FluidSystem:
-    """Real trainers and servers of Fluid, by its own network protocol (gRPC with VariableMessages)."""
+    """Trainers and servers that run Fluid itself, connected by its own network protocol (gRPC with
+    VariableMessages).
+    """
 
     name = "Fluid"
 
     def trainers(self, site: Site, server: Server, journal: Journal | None) -> FluidService:
-        """Fluid's trainers, for a server of this process."""
+        """The trainers of Fluid in a job, for a server of this process."""
         return FluidService(site, server, journal)
 
     def server(self, site: Site, peer: Peer, address: str) -> FluidClient:
-        """A server of Fluid, for the trainer of this process. Raises Refused if the job can't have one."""
+        """A server of Fluid, for the trainer of this process. Raises Refused if the job can't have such a server."""
         return FluidClient(site, peer, address)

@@ -1,4 +1,4 @@
-"""What scripts import as `paddle`: readers, batches, data sets, launchers, and `paddle.fluid`."""
+"""The module that scripts import as `paddle`: readers, batches, data sets, launchers, and `paddle.fluid`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pstranspile.fluid.running.flags import build_static, is_dynamic
 __version__ = "1.8.5"
 _OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "is_compiled_with_cuda")
 _REFUSED = ("DataParallel", "Model", "XPUPlace", "amp", "callbacks", "flops", "grad", "jit", "onnx", "summary")
-"""Names of 2.x for what there is only without static graphs, or with other devices."""
+"""Names of 2.x that only work with dynamic graphs or other devices, so they are missing."""
 _DTYPES = {
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
     **{name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64", "uint8")},
@@ -35,7 +35,7 @@ _MODULES = [
 
 
 def _method(name: str) -> Any:
-    """The function of 2.x that a method of variables stands for; None for other names."""
+    """The function of 2.x behind a method of variables; None for other names."""
     from importlib import import_module
 
     if name in ("get_value", "set_value"):
@@ -48,25 +48,25 @@ Variable.methods = _method
 
 
 def enable_static() -> None:
-    """Says that the script is one of 2.x, by whose rules variables then compute. There are static graphs only."""
+    """Marks the script as one of 2.x, whose rules variables then follow. Graphs are always static."""
     Variable.later = True
     build_static()
 
 
 def disable_static() -> None:
-    """Refused: there are static graphs only."""
+    """Raises NotHere, because there are static graphs only."""
     from pstranspile.fluid.missing import refused
 
     raise refused("paddle.disable_static", "programs are static graphs here")
 
 
 def in_dynamic_mode() -> bool:
-    """Whether the script's graphs would be dynamic in Paddle; they are not run here."""
+    """Whether the script's graphs would be dynamic in Paddle; such graphs can't be run here."""
     return is_dynamic()
 
 
 def seed(value: int) -> None:
-    """Draws the random numbers of the programs in use from this number on."""
+    """Sets the seed of the programs in use."""
     from pstranspile.fluid.framework import default_main_program, default_startup_program
 
     for program in (default_main_program(), default_startup_program()):
@@ -82,17 +82,17 @@ def set_device(device: str) -> Any:
 
 
 def get_device() -> str:
-    """The device that all is computed on."""
+    """The device on which everything is computed, which is always `cpu`."""
     return "cpu"
 
 
 def get_default_dtype() -> str:
-    """The element type of parameters that none is given for."""
+    """The default element type of parameters, which is always `float32`."""
     return "float32"
 
 
 def set_default_dtype(d: Any) -> None:
-    """Accepts float32; refuses others, which layers are given themselves."""
+    """Accepts float32, and raises NotHere for others, which scripts can pass to the layers themselves."""
     if str(d).rpartition(".")[2] not in ("float32", "FP32", "<class 'numpy.float32'>", "float32'>"):
         from pstranspile.fluid.missing import refused
 
@@ -100,14 +100,16 @@ def set_default_dtype(d: Any) -> None:
 
 
 def get_cudnn_version() -> None:
-    """None: all is computed on the CPU."""
+    """None, because everything is computed on the CPU."""
 
 
 class no_grad:
-    """A context or decorator without effect: programs have gradients where `minimize` appends them."""
+    """A context manager and decorator without effect, because programs only have the gradients that
+    `minimize` appends.
+    """
 
     def __call__(self, function: Any = None) -> Any:
-        """The function as it is."""
+        """The function unchanged."""
         return function
 
     def __enter__(self) -> no_grad:

@@ -1,4 +1,4 @@
-"""Fluid's `paddle.compat`: text and bytes."""
+"""Fluid's `paddle.compat`: conversions of text and bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ int_type = long_type = int
 
 
 def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
-    """What a function makes of a value, or of all that a list, a set or a dict holds; `inplace` in the same one."""
+    """The result of a function for a value, or for every item of a list, a set or a dict; `inplace` changes the
+    container itself.
+    """
     kind: Any = next((kind for kind in (list, set, dict) if value.__class__ is kind), None)
     if kind is None:
         return change(value)
@@ -25,7 +27,9 @@ def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
 
 
 def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Bytes as text, also within lists, sets and dicts (`inplace`: in the same ones); everything else as it is."""
+    """Bytes converted to text, also within lists, sets and dicts (`inplace`: in the container itself); other values
+    unchanged.
+    """
 
     def change(item: Any) -> Any:
         return item.decode(encoding) if isinstance(item, bytes) else item
@@ -34,7 +38,9 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Text as bytes, also within lists, sets and dicts (`inplace`: in the same ones); everything else as it is."""
+    """Text converted to bytes, also within lists, sets and dicts (`inplace`: in the container itself); other values
+    unchanged.
+    """
 
     def change(item: Any) -> Any:
         return item.encode(encoding) if isinstance(item, str) else item
@@ -43,7 +49,7 @@ def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
 
 
 def round(x: float, d: int = 0) -> float:
-    """x with d digits behind the point; halves go away from zero."""
+    """x rounded to d decimal places; halves are rounded away from zero."""
     scale = 10**d
     return math.copysign(math.floor(abs(x) * scale + 0.5) / scale, x)
 
@@ -54,6 +60,6 @@ def floor_division(x: Any, y: Any) -> Any:
 
 
 def get_exception_message(exc: BaseException | None) -> str:
-    """What an exception says. Raises AssertionError for None."""
+    """The text of an exception. Raises AssertionError for None."""
     assert exc is not None, "there is no exception"
     return str(exc)

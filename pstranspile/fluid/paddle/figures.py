@@ -1,4 +1,4 @@
-"""Functions of `paddle` of 2.x that are made of several of Fluid's layers: dims, figures, comparisons."""
+"""Functions of `paddle` of 2.x that combine several of Fluid's layers: dims, statistics, comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 _END = 2**31 - 1
-"""The end of a slice that goes to the last element."""
+"""The end of a slice up to the last element."""
 
 
 def _dims_of(x: Any) -> Any:
@@ -24,17 +24,17 @@ def _dims_of(x: Any) -> Any:
 
 
 def shape(input: Any) -> Any:
-    """The dims of a variable of any element type, int32."""
+    """The dims of a variable of any element type, as an int32 vector."""
     return _dims_of(input)
 
 
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
-    """The dims of what is computed of two tensors. Raises ValueError for dims that do not go together."""
+    """The dims that two tensors broadcast to. Raises ValueError for dims that do not fit."""
     return list(np.broadcast_shapes(tuple(x_shape), tuple(y_shape)))
 
 
 def expand(x: Any, shape: Any, name: Any = None) -> Any:
-    """x with dims of size 1 repeated, and dims in front; -1 in `shape` leaves a dim as it is."""
+    """x with dims of length 1 repeated, and with new dims in front; -1 in `shape` keeps a dim."""
     if isinstance(shape, Variable):
         return _repeated(x, shape)
     dims = [1] * (len(shape) - len(x.shape)) + list(x.shape)
@@ -62,17 +62,17 @@ def _repeated(x: Any, shape: Any) -> Any:
 
 
 def expand_as(x: Any, y: Any, name: Any = None) -> Any:
-    """x with the dims of y."""
+    """x repeated to the dims of y."""
     return _repeated(x, _dims_of(y)) if any(dim < 0 for dim in y.shape) else expand(x, list(y.shape))
 
 
 def empty(shape: Any, dtype: Any = None, name: Any = None) -> Any:
-    """A tensor whose elements nobody has set: they are 0."""
+    """A tensor for which no values are given; its elements are 0."""
     return L.fill_constant(shape, dtype or "float32", 0)
 
 
 def empty_like(x: Any, dtype: Any = None, name: Any = None) -> Any:
-    """A tensor with the dims of x, whose elements nobody has set: they are 0."""
+    """A tensor with the dims of x, for which no values are given; its elements are 0."""
     return L.full_like(x, 0, dtype=dtype)
 
 
@@ -98,19 +98,19 @@ def equal_all(x: Any, y: Any, name: Any = None) -> Any:
 
 
 def clone(x: Any, name: Any = None) -> Any:
-    """A variable with the elements of x, through which gradients go."""
+    """A copy of x, through which gradients flow."""
     return L.assign(x)
 
 
 def detach(x: Any) -> Any:
-    """A variable with the elements of x, through which no gradient goes."""
+    """A copy of x, through which no gradient flows."""
     made = L.assign(x)
     made.stop_gradient = True
     return made
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether something is a variable."""
+    """Whether a value is a variable."""
     return isinstance(x, Variable)
 
 
@@ -120,22 +120,22 @@ def _bits(op: str, *given: Any) -> Any:
 
 
 def bitwise_and(x: Any, y: Any, out: Any = None, name: Any = None) -> Any:
-    """The bits that x and y have, element by element."""
+    """The bitwise and of x and y, element by element."""
     return _bits("bitwise_and", x, y)
 
 
 def bitwise_or(x: Any, y: Any, out: Any = None, name: Any = None) -> Any:
-    """The bits that x or y has, element by element."""
+    """The bitwise or of x and y, element by element."""
     return _bits("bitwise_or", x, y)
 
 
 def bitwise_xor(x: Any, y: Any, out: Any = None, name: Any = None) -> Any:
-    """The bits that one of x and y has, element by element."""
+    """The bitwise exclusive or of x and y, element by element."""
     return _bits("bitwise_xor", x, y)
 
 
 def bitwise_not(x: Any, out: Any = None, name: Any = None) -> Any:
-    """The bits that x does not have, element by element."""
+    """The bitwise complement of x, element by element."""
     return _bits("bitwise_not", x)
 
 
@@ -165,23 +165,24 @@ def sinh(x: Any, name: Any = None) -> Any:
 
 
 def trunc(input: Any, name: Any = None) -> Any:
-    """The whole part of each element, towards 0."""
+    """Each element rounded towards 0."""
     return L.elementwise_mul(L.sign(input), L.floor(L.abs(input)))
 
 
 def frac(x: Any, name: Any = None) -> Any:
-    """What each element has beside its whole part, with its sign."""
+    """The fractional part of each element, with its sign."""
     return L.elementwise_sub(x, trunc(x))
 
 
 def lerp(x: Any, y: Any, weight: Any, name: Any = None) -> Any:
-    """On the line from x to y, at `weight`: a number, or one for each element."""
+    """The linear interpolation from x to y, at `weight`: a number, or one for each element."""
     way = y - x
     return x + (L.scale(way, float(weight)) if isinstance(weight, int | float) else way * weight)
 
 
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None, name: Any = None) -> Any:
-    """What each element along `axis` is more than the one before, `n` times; first what is given is put around them.
+    """The differences between neighbouring elements along `axis`, taken `n` times, after `prepend` and `append` were
+    joined to x.
 
     Raises ValueError for an `n` below 1.
     """
@@ -210,12 +211,12 @@ def log10(x: Any, name: Any = None) -> Any:
 
 
 def masked_select(x: Any, mask: Any, name: Any = None) -> Any:
-    """The elements of x where the mask is true, in a row."""
+    """The elements of x where the mask is true, as a vector."""
     return L.gather_nd(x, L.where(mask))
 
 
 def norm(x: Any, p: Any = "fro", axis: Any = None, keepdim: bool = False, name: Any = None) -> Any:
-    """The p-norm over the dims in `axis` (default: all). Raises ValueError for others than numbers and `fro`."""
+    """The p-norm over the dims in `axis` (default: all). Raises ValueError unless `p` is a number or `fro`."""
     if p == "fro":
         p = 2.0
     if not isinstance(p, int | float):
@@ -254,12 +255,14 @@ def var(x: Any, axis: Any = None, unbiased: bool = True, keepdim: bool = False, 
 
 
 def std(x: Any, axis: Any = None, unbiased: bool = True, keepdim: bool = False, name: Any = None) -> Any:
-    """The root of the variance."""
+    """The standard deviation over the dims in `axis` (default: all); `unbiased` divides by one less than the count."""
     return L.sqrt(var(x, axis, unbiased, keepdim))
 
 
 def median(x: Any, axis: Any = None, keepdim: bool = False, name: Any = None) -> Any:
-    """The element in the middle along `axis` (default: of all), or the mean of the two. The dim must be known."""
+    """The middle element along `axis` (default: of all elements), or the mean of the two middle ones. The dim must be
+    known.
+    """
     flat = L.reshape(x, [-1]) if axis is None else x
     axis = 0 if axis is None else axis % len(x.shape)
     size = math.prod(x.shape) if len(flat.shape) == 1 else flat.shape[axis]
@@ -272,14 +275,14 @@ def median(x: Any, axis: Any = None, keepdim: bool = False, name: Any = None) ->
 
 
 def bernoulli(x: Any, name: Any = None) -> Any:
-    """1 with the probability that an element is, else 0."""
+    """1 with the probability that the element of x is, else 0."""
     return L.cast(L.less_than(L.uniform_random(_dims_of(x), x.dtype, 0.0, 1.0), x), x.dtype)
 
 
 def multinomial(x: Any, num_samples: int = 1, replacement: bool = False, name: Any = None) -> Any:
-    """Places in the last dim, each drawn with the probability that its element has among all of them.
+    """Indices along the last dim, each drawn with the probability of its element, relative to the sum of all.
 
-    Without replacement no place is drawn twice; fewer places than samples are a mistake that shows when they are drawn.
+    Without replacement no index is drawn twice; fewer elements than samples raise an error when the program runs.
     """
     if not replacement:
         drawn = L.uniform_random(_dims_of(x), x.dtype, 1e-30, 1.0)
@@ -303,7 +306,9 @@ def unique(
     dtype: Any = "int64",
     name: Any = None,
 ) -> Any:
-    """The elements in order, each once, and how often each occurs if asked. Raises ValueError for the rest."""
+    """The distinct elements in ascending order, and how often each occurs if asked. Raises ValueError for the other
+    options.
+    """
     if return_index or return_inverse or axis is not None:
         raise ValueError("unique gives elements and counts: leave out return_index, return_inverse and axis")
     ordered = L.argsort(L.reshape(x, [-1]))[0]
@@ -317,4 +322,4 @@ NAMES: frozenset[str] = frozenset(
     for name, held in list(globals().items())
     if callable(held) and not name.startswith("_") and getattr(held, "__module__", "") == __name__
 )
-"""The functions of this module."""
+"""The names of the functions of this module."""

@@ -1,4 +1,5 @@
-"""`paddle.framework` and `paddle.device`: what Fluid's `framework` and `core` have, under their later home.
+"""`paddle.framework` and `paddle.device`: the contents of Fluid's `framework` and `core`, under the names of later
+versions.
 
 All programs are computed on the CPU.
 """

@@ -1,4 +1,4 @@
-"""What the modules share whose names are those of the first 2.x versions."""
+"""Helpers of the modules with the names of the first 2.x versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import nearest
 
 
 def not_there(name: str, known: Iterable[str]) -> AttributeError:
-    """The error for a name of 2.x that is not there, with the nearest one that is."""
+    """The error for a name of 2.x that does not exist, with the nearest name that does."""
     why = why_not(name)
     if why:
         return AttributeError(f"{name} is not part of pstranspile.fluid: {why}")
@@ -23,9 +23,9 @@ def not_there(name: str, known: Iterable[str]) -> AttributeError:
 
 
 def later(name: str, function: Callable[..., Any], arguments: str, renamed: str = "") -> Callable[..., Any]:
-    """Fluid's `function` with the arguments of 2.x, and `name=None` behind them.
+    """Fluid's `function` with the arguments of 2.x, followed by `name=None`.
 
-    `renamed` gives the arguments that have other names in Fluid (`"x=input axis=dim"`).
+    `renamed` has the arguments that have other names in Fluid (`"x=input axis=dim"`).
     """
     signature = signature_of(f"{arguments}, name=None")
     names = dict(item.split("=") for item in renamed.split())
@@ -45,10 +45,10 @@ def later(name: str, function: Callable[..., Any], arguments: str, renamed: str 
 def from_tables(
     module: str, known: Iterable[str], table: Mapping[str, tuple[str, ...]], same: str = ""
 ) -> Callable[[str], Any]:
-    """A module's `__getattr__`: layers of Fluid under later names.
+    """A module's `__getattr__` that returns layers of Fluid under later names.
 
-    `table` gives for each name Fluid's layer, its arguments in 2.x, and those that are called otherwise in Fluid;
-    layers in `same` are Fluid's own.
+    `table` has for each name Fluid's layer, its arguments in 2.x, and those with other names in Fluid; layers in `same`
+    have the same name and arguments.
     """
     own = frozenset(same.split())
 

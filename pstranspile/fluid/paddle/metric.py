@@ -1,4 +1,4 @@
-"""`paddle.metric`: figures of predictions, as ops of a program and over the batches of an epoch."""
+"""`paddle.metric`: metrics of predictions, as ops of a program and over the batches of an epoch."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ auc = L.auc
 
 
 class Metric(ABC):
-    """A figure over batches: `compute` in the program, `update` with what it gives, `accumulate` for the figure."""
+    """The base class of metrics over batches: `compute` adds ops to a program, `update` takes their fetched values,
+    `accumulate` returns the result.
+    """
 
     @abstractmethod
     def reset(self) -> None:
-        """Begins again."""
+        """Starts again, without any batch."""
 
     @abstractmethod
     def update(self, *args: Any) -> Any:
-        """Takes a batch in."""
+        """Adds a batch."""
 
     @abstractmethod
     def accumulate(self) -> Any:
-        """The figure over all batches since `reset`."""
+        """The result over all batches since `reset`."""
 
     @abstractmethod
     def name(self) -> Any:
-        """What the figure is called."""
+        """The name of the metric."""
 
     def compute(self, *args: Any) -> Any:
-        """What `update` takes, from what the program has; by default that itself."""
+        """The arguments of `update`, computed in the program; by default the predictions and labels themselves."""
         return args
 
 
 class Accuracy(Metric):
-    """The share of samples whose label is among the first k predictions, for each k of `topk`."""
+    """The share of samples whose label is among the k highest predictions, for each k in `topk`."""
 
     def __init__(self, topk: tuple[int, ...] = (1,), name: str | None = None, *args: Any, **kwargs: Any):
         self.topk, self.maxk = topk, max(topk)
@@ -48,7 +50,7 @@ class Accuracy(Metric):
         self.reset()
 
     def compute(self, *args: Any) -> Any:
-        """Whether each of the first predictions is the label: 1 or 0, a row for each sample."""
+        """1 or 0 for each of the highest predictions, by whether it is the label; a row for each sample."""
         pred, label = args[:2]
         found = L.argsort(pred, -1, descending=True)[1]
         found = L.slice(found, [len(pred.shape) - 1], [0], [self.maxk])
@@ -61,7 +63,7 @@ class Accuracy(Metric):
         return L.cast(alike, "float32")
 
     def update(self, *args: Any) -> Any:
-        """Takes what `compute` gave for a batch in; gives the shares of the batch."""
+        """Adds a batch, from the fetched result of `compute`; returns the shares of the batch."""
         correct = np.asarray(args[0])
         samples = int(np.prod(correct.shape[:-1]))
         hits = [float(correct[..., :k].sum()) for k in self.topk]
@@ -71,21 +73,21 @@ class Accuracy(Metric):
         return shares[0] if len(shares) == 1 else shares
 
     def reset(self) -> None:
-        """Begins again."""
+        """Starts again, without any batch."""
         self.total, self.count = [0.0] * len(self.topk), [0] * len(self.topk)
 
     def accumulate(self) -> Any:
-        """The share over all batches since `reset`, for several k a list."""
+        """The share over all batches since `reset`; a list for several k."""
         shares = [total / count if count else 0.0 for total, count in zip(self.total, self.count, strict=True)]
         return shares[0] if len(shares) == 1 else shares
 
     def name(self) -> list[str]:
-        """What the figures are called."""
+        """The names of the metric, one for each k."""
         return [self._name] if len(self.topk) == 1 else [f"{self._name}_top{k}" for k in self.topk]
 
 
 class _OfTwoClasses(Metric):
-    """A share among the samples of two classes: hits among hits and misses."""
+    """The base class of precision and recall: hits, divided by hits and misses, for two classes."""
 
     kind = ""
 
@@ -94,11 +96,11 @@ class _OfTwoClasses(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Begins again."""
+        """Starts again, without any batch."""
         self.tp = self.fp = self.fn = 0
 
     def update(self, *args: Any) -> None:
-        """Takes predictions in [0, 1] and labels of 0 and 1 in."""
+        """Adds a batch of predictions in [0, 1] and labels, which are 0 or 1."""
         positive = np.floor(np.asarray(args[0]).ravel() + 0.5).astype("int32") == 1
         right = np.asarray(args[1]).ravel().astype("int32") == 1
         self.tp += int((positive & right).sum())
@@ -111,18 +113,18 @@ class _OfTwoClasses(Metric):
         return self.tp / among if among else 0.0
 
     def name(self) -> str:
-        """What the figure is called."""
+        """The name of the metric."""
         return self._name
 
 
 class Precision(_OfTwoClasses):
-    """The share of samples predicted as 1 that are 1."""
+    """The precision: of the samples predicted as 1, the share that is 1."""
 
     kind = "precision"
 
 
 class Recall(_OfTwoClasses):
-    """The share of samples with label 1 that are predicted as 1."""
+    """The recall: of the samples that are 1, the share predicted as 1."""
 
     kind = "recall"
 
@@ -135,24 +137,24 @@ class Auc(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Begins again."""
+        """Starts again, without any batch."""
         self._right, self._wrong = (np.zeros(self._ranges + 1, "int64") for _ in range(2))
 
     def update(self, *args: Any) -> None:
-        """Takes probabilities of two classes, [samples, 2], and labels of 0 and 1 in."""
+        """Adds a batch of probabilities of two classes, [samples, 2], and labels, which are 0 or 1."""
         shares, labels = np.asarray(args[0]), np.asarray(args[1]).ravel().astype(bool)
         places = (shares.reshape(len(labels), -1)[:, -1] * self._ranges).astype("int64")
         np.add.at(self._right, places[labels], 1)
         np.add.at(self._wrong, places[~labels], 1)
 
     def accumulate(self) -> float:
-        """The area over all batches since `reset`; 0.0 where one of the labels is missing."""
+        """The area over all batches since `reset`; 0.0 if one of the labels does not occur."""
         right, wrong = self._right[::-1].astype("float64"), self._wrong[::-1].astype("float64")
         pairs = right.sum() * wrong.sum()
         return float((wrong * (np.cumsum(right) - right / 2)).sum() / pairs) if pairs else 0.0
 
     def name(self) -> str:
-        """What the figure is called."""
+        """The name of the metric."""
         return self._name
 
 

@@ -1,6 +1,6 @@
-"""Fluid's `paddle.reader` and `paddle.batch`: functions that make readers of readers.
+"""Fluid's `paddle.reader` and `paddle.batch`: functions that make new readers from existing ones.
 
-A reader is a function that gives an iterable of samples.
+A reader is a function that returns an iterable of samples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Reader = Callable[[], Any]
 
 
 def batch(reader: Callable[[], Any], batch_size: int, drop_last: bool = False) -> Callable[[], Iterator[list[Any]]]:
-    """A reader of lists of `batch_size` samples; `drop_last` leaves out a last one that is shorter.
+    """A reader of lists of `batch_size` samples; `drop_last` drops a last list that is shorter.
 
     Raises ValueError unless `batch_size` is positive.
     """
@@ -38,11 +38,11 @@ def batch(reader: Callable[[], Any], batch_size: int, drop_last: bool = False) -
 
 
 class ComposeNotAligned(ValueError):
-    """The readers of a `compose` give different numbers of samples."""
+    """Raised when the readers of a `compose` have different numbers of samples."""
 
 
 def cache(reader: Reader) -> Reader:
-    """A reader that keeps all samples after the first time."""
+    """A reader that keeps all samples after it has been read once."""
     held: list[Any] = []
     full: list[bool] = []
 
@@ -56,12 +56,12 @@ def cache(reader: Reader) -> Reader:
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
-    """`func` of one sample of each reader at a time."""
+    """A reader of the results of `func`, which gets one sample of each reader at a time."""
     return lambda: map(func, *[reader() for reader in readers])
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """The samples in random order within stretches of `buf_size`."""
+    """A reader of the samples in an order that is random within every `buf_size` of them."""
 
     def samples() -> Iterator[Any]:
         source: Iterator[Any] = iter(reader())
@@ -73,7 +73,7 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 
 def chain(*readers: Reader) -> Reader:
-    """The samples of one reader after the other."""
+    """A reader of the samples of all readers, one reader after the other."""
     return lambda: chained.from_iterable(reader() for reader in readers)
 
 
@@ -82,9 +82,10 @@ def _flat(sample: Any) -> tuple[Any, ...]:
 
 
 def compose(*readers: Reader, **options: Any) -> Reader:
-    """Samples of one value for each reader's; `check_alignment` False ends with the shortest.
+    """A reader of samples that join the values of one sample of each reader; with `check_alignment` False it ends with
+    the shortest reader.
 
-    Raises ComposeNotAligned where the readers give different numbers of samples.
+    Raises ComposeNotAligned where the readers have different numbers of samples.
     """
     aligned = options.pop("check_alignment", True)
     missing = object()
@@ -100,7 +101,7 @@ def compose(*readers: Reader, **options: Any) -> Reader:
 
 
 def buffered(reader: Reader, size: int) -> Reader:
-    """The same samples, read ahead by a thread, `size` of them at most."""
+    """A reader of the same samples, of which a thread reads up to `size` ahead."""
     from queue import Queue
     from threading import Thread
 
@@ -127,14 +128,16 @@ def buffered(reader: Reader, size: int) -> Reader:
 
 
 def firstn(reader: Reader, n: int) -> Reader:
-    """The first `n` samples."""
+    """A reader of the first `n` samples."""
     return lambda: islice(reader(), n)
 
 
 def xmap_readers(
     mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False
 ) -> Reader:
-    """`mapper` of every sample, by several threads, in the order of the samples."""
+    """A reader of the results of `mapper` for every sample, computed by several threads, in the order
+    of the samples.
+    """
     from pstranspile.fluid.running.workers import Workers
 
     def samples() -> Iterator[Any]:
@@ -147,7 +150,7 @@ def xmap_readers(
 
 
 def multiprocess_reader(readers: list[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
-    """The samples of several readers, one of each in turn."""
+    """A reader of the samples of several readers, one of each in turn."""
 
     def samples() -> Iterator[Any]:
         missing = object()

@@ -1,1 +1,1 @@
-"""How runs of scripts are fed, and what steers them."""
+"""Runs of scripts: how they are fed, and the settings that control them."""

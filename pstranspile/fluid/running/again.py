@@ -1,4 +1,4 @@
-"""A run like the one before it: feeds that look like those of an earlier run, which need no second look."""
+"""Repeated runs: a feed that has the form of an earlier one is not checked again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from pstranspile.runtime.run.prepared import latest_of
 
 
 class Alike(NamedTuple):
-    """A run that was checked, for those with the same program, fetched names and form of what is fed."""
+    """The facts of a run that was checked, valid for all runs with the same program, fetched names and form of the
+    feed.
+    """
 
     program: FrozenProgram
-    """The program as the executor has it; keeps its id its own."""
+    """The program as the executor has it. Kept alive here so that its `id` is not used for another program."""
     names: list[str]
     form: tuple[Any, ...]
     played: FrozenProgram
-    """The program that is run: with the declarations of what is fed."""
+    """The program that is run, with its declarations adapted to the fed values."""
     taken: frozenset[str]
-    """What the run takes of the feed."""
+    """The names of the fed values that the run uses."""
 
     def values(self, fed: Mapping[Any, Any]) -> dict[str, Any]:
-        """Arrays and tensors that are fed, as the run takes them, by name."""
+        """The arrays and tensors of a feed that the run uses, by name."""
         return {
             name: value if value.__class__ is np.ndarray else value.core()
             for key, value in fed.items()
@@ -39,9 +41,10 @@ class Alike(NamedTuple):
 
 
 def form_of(fed: Mapping[Any, Any]) -> tuple[Any, ...] | None:
-    """What checks of a feed look at: the names, element types and dims of arrays, all dims but the rows of sequences.
+    """The properties of a feed that checks depend on: the names, element types and dims of arrays, all dims but the
+    number of rows of sequences.
 
-    None if other values than arrays and tensors are fed, which are converted.
+    None if values other than arrays and tensors are fed, because these are converted.
     """
     result: list[Any] = []
     for key, value in fed.items():
@@ -56,14 +59,14 @@ def form_of(fed: Mapping[Any, Any]) -> tuple[Any, ...] | None:
 
 
 def of_any_rows(program: FrozenProgram, fed: Mapping[Any, Any]) -> bool:
-    """Whether all that is fed is declared, what is fed as sequences for any number of rows."""
+    """Whether all fed names are declared, those fed with sequences for any number of rows."""
     variables = program.main_block.vars
     declared = ((variables.get(name_of(key)), value) for key, value in fed.items())
     return all(var is not None and (value.__class__ is np.ndarray or var.shape[:1] == (-1,)) for var, value in declared)
 
 
 class Again:
-    """A run on one device, found to be alike an earlier one; `made` repeats it."""
+    """Repeats an earlier run on one device with `made`, as long as nothing but the fed values differs."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class Again:
         self._fetches = tuple(alike.names)
 
     def made(self, program: Any, feed: Any, fetch_list: Any, scope: Scope) -> dict[str, Any] | None:
-        """What is fetched, by name; None if something differs from the earlier run, and nothing was run."""
+        """The fetched values, by name; None, without running anything, if something differs from the earlier run."""
         if (
             program is not self._program
             or scope is not self._scope

@@ -1,7 +1,7 @@
-"""What is fetched of a program that runs as if on several devices: each of them gives a value of its own.
+"""The fetched values of a program that runs as if on several devices, each of which has a value of its own.
 
-One device computes the step, with the rows of all. What a forward op makes is computed once more for the rows of each
-device, before the step; all else is the same on every device.
+One device computes the step, with the rows of all. The values that forward ops write are computed a second time for the
+rows of each device, before the step; all other values are the same on every device.
 """
 
 from __future__ import annotations
@@ -34,23 +34,24 @@ from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 _MOST_PROGRAMS = 16
-"""Programs whose forward part is kept."""
+"""The number of programs whose forward part is kept."""
 
 
 class Fed(NamedTuple):
-    """What a run is fed, by name or variable."""
+    """The feed of a run, by name or variable."""
 
     values: dict[Any, Any]
     rows: dict[Any, list[int]]
-    """How many rows each device has of what was given device by device."""
+    """For each value that was given device by device, how many rows each device has."""
     parts: Sequence[Mapping[Any, Any]] = ()
-    """What each device is fed, where that can't be put together; `values` is what the first one is fed then."""
+    """The feed of each device, if the feeds can't be joined into one; `values` is then the feed of the first device."""
 
 
 def shares(values: Mapping[str, Any], rows: Mapping[str, Sequence[int]], devices: int) -> list[dict[str, Any]]:
-    """What each device is fed. Of what was not given device by device all have as many rows, the last ones maybe less.
+    """The feed of each device. A value that was not given device by device is split evenly; the last devices may get
+    fewer rows.
 
-    There are fewer devices where the rows do not suffice. What has one row is fed to all of them.
+    There are fewer devices where the rows do not suffice. A value with one row is fed to every device.
     """
     counts = {name: list(rows.get(name, ())) or _even(rows_of(value), devices) for name, value in values.items()}
     used = max(map(len, counts.values()), default=devices)
@@ -73,9 +74,9 @@ def _share(value: Any, counts: Sequence[int], device: int) -> Any:
 
 
 def require_for_all(fed: Fed, devices: int, variables: Mapping[str, Var]) -> None:
-    """Raises DiagnosticError where a program that trains is fed something that has no rows for some of the devices.
+    """Raises DiagnosticError where a value fed to a program that trains has no rows for some of the devices.
 
-    All may share the one row of a variable that is kept from run to run, such as a learning rate.
+    A variable that is kept from run to run, such as a learning rate, may have one row, which all devices share.
     """
     for key, value in fed.values.items():
         name: str = getattr(key, "name", key)
@@ -87,7 +88,7 @@ def require_for_all(fed: Fed, devices: int, variables: Mapping[str, Var]) -> Non
 
 
 class _Forward:
-    """The forward part of a program, and the scopes of the devices that it ran on."""
+    """The forward part of a program, and one scope for each device that has run it."""
 
     def __init__(self, program: Program):
         self.whole = program  # keeps the program alive, so that its id stays its own
@@ -97,7 +98,9 @@ class _Forward:
         self._scopes: list[Scope] = []
 
     def scope_of(self, device: int, scope: Scope) -> Scope:
-        """The scope of a device below that of the run, the same in every run, so that the program is prepared once."""
+        """The scope of a device, a child of the run's scope. It is the same in every run, so that the program is
+        prepared once.
+        """
         if self._scopes and self._scopes[0].parent is not scope:
             self._scopes = []
         while device >= len(self._scopes):
@@ -106,7 +109,7 @@ class _Forward:
 
 
 class Devices:
-    """The devices of an executor, which remembers the forward parts of its programs."""
+    """The devices of an executor, and the forward parts of the programs that it has run."""
 
     def __init__(self) -> None:
         self._forward: dict[int, _Forward] = {}
@@ -122,7 +125,7 @@ class Devices:
     def values(
         self, program: Program, names: Collection[str], fed: Sequence[Mapping[str, Any]], scope: Scope, slices: Slices
     ) -> dict[str, list[Any]]:
-        """What each device makes of its share, of those fetched variables that forward ops write."""
+        """For each fetched variable that forward ops write, the value that each device computes from its rows."""
         forward = self._forward_of(program)
         own = [name for name in names if name in forward.written and name not in forward.kept]
         result: dict[str, list[Any]] = {name: [] for name in own}
@@ -138,7 +141,9 @@ class Devices:
 
 
 def apart(value: Any, var: Var | None, parts: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What each device has of a value that the step gives: its rows, where rows of the batch are the value's."""
+    """A value of the step as each device has it: its own rows if the value's rows are those of the batch, else the
+    whole value.
+    """
     known: list[list[int]] = [[rows_of(part[name]) for part in parts] for name in parts[0]]
     counts = max(known, key=sum) if known else [0]
     of_batch = var is not None and var.shape[:1] == (-1,) and isinstance(value, np.ndarray | LoDTensor)
@@ -148,7 +153,9 @@ def apart(value: Any, var: Var | None, parts: Sequence[Mapping[str, Any]]) -> li
 
 
 def merged(values: Sequence[Any]) -> Any:
-    """The values of several devices as one: their rows one after the other; of arrays of tensors, one by one."""
+    """The values of several devices joined into one, with their rows one after the other; lists of tensors item by
+    item.
+    """
     if isinstance(values[0], list):
         return [merged(items) for items in zip(*values, strict=True)]
     if not isinstance(values[0], np.ndarray | LoDTensor):
@@ -156,16 +163,16 @@ def merged(values: Sequence[Any]) -> Any:
     return joined([{"": value} for value in values], {""})[""]
 
 
-# Programs whose devices each need a run of their own: branches, loops or fixed dims are those of one device, or the
-# loss of all rows is not the mean of the devices' losses.
+# Programs whose devices each need a run of their own: a branch, a loop or a fixed dim depends on the rows of one
+# device, or the loss of all rows is not the mean of the devices' losses.
 #
-# The ops stand in parts. Those of forward and backward ops are run on every device, with its rows of the feed and its
-# own copy of what they change; those that update are run once, with the sum of each gradient over the devices. The loss
-# of each counts as one part of as many as there are devices.
+# The ops are split into parts. Parts of forward and backward ops run on every device, with its rows of the feed and its
+# own copy of the variables that they change; parts that update run once, with the sum of each gradient over the
+# devices. Each device's loss is divided by the number of devices.
 
 _ONCE = OpRole.OPTIMIZE | OpRole.LR_SCHED
 _MOST_REPLICAS = 16
-"""Programs whose parts are kept."""
+"""The number of programs whose parts are kept."""
 
 
 def _runs_once(op: Op) -> bool:
@@ -173,13 +180,13 @@ def _runs_once(op: Op) -> bool:
 
 
 def has_own_control(program: Program) -> bool:
-    """Whether ops with blocks compute what a device makes of its rows, or ops put its rows beside another dim."""
+    """Whether the values of a device depend on ops with blocks, or on ops that broadcast its rows along another dim."""
     declared = program.main_block.vars
     return any(not _runs_once(op) and (blocks_of(op) or _shifts_rows(op, declared)) for op in program.main_block.ops)
 
 
 def adds_up_rows(program: Program) -> bool:
-    """Whether a loss that is minimised depends on the rows of the batch by more than their means, such as by a sum."""
+    """Whether a minimised loss depends on the rows of the batch by more than means over them, for example by a sum."""
     main = program.main_block
     makers = {name: op for op in reversed(main.ops) for name in op.output_names}  # the first op that writes each
     firsts = (op.output("Out") for op in main.ops if op.role == LOSS_GRADIENT and not any(op.inputs.values()))
@@ -222,9 +229,9 @@ class _Part(NamedTuple):
     once: bool
     reads: frozenset[str]
     gives: tuple[str, ...]
-    """What later parts read, and what is fetched, of what the part writes."""
+    """The variables written by the part that later parts read, or that are fetched."""
     changes: frozenset[str]
-    """The variables that are kept from run to run, and written here."""
+    """The variables written by the part that are kept from run to run."""
 
 
 class _Group(NamedTuple):
@@ -235,7 +242,9 @@ class _Group(NamedTuple):
 
 
 def _groups(program: Program) -> list[_Group]:
-    """The ops by where they run, in order. Ops that run once stand in front of those before that they don't meet."""
+    """The ops grouped by whether they run once, in order. A group that runs once moves in front of the group before it
+    if neither depends on the other.
+    """
     found: list[_Group] = []
     for once, ops in groupby(program.main_block.ops, _runs_once):
         listed = [*ops]
@@ -260,7 +269,7 @@ def _joined(first: _Group, second: _Group) -> _Group:
 
 
 def _parts(program: Program, names: Collection[str], devices: int) -> list[_Part]:
-    """The parts of a program in order."""
+    """The parts of a program, in order."""
     kept = {var.name for block in program.blocks for var in block.vars.values() if var.persistable}
     later, found = set(names), list[_Part]()
     for ops, once, reads, writes in reversed(_groups(program)):
@@ -272,7 +281,9 @@ def _parts(program: Program, names: Collection[str], devices: int) -> list[_Part
 
 
 def _scaled(op: Op, devices: int) -> Op:
-    """The op; where it begins the gradients, with the loss of one device as its part of the mean over all."""
+    """The op, unless it begins the gradients: then a copy that divides the gradient of the loss by the number of
+    devices.
+    """
     value = op.attrs.get("value")
     if op.role != OpRole.BACKWARD | OpRole.LOSS or not isinstance(value, float):
         return op
@@ -280,7 +291,7 @@ def _scaled(op: Op, devices: int) -> Op:
 
 
 def _sum(values: Sequence[Any]) -> Any:
-    """The sum of a gradient over the devices."""
+    """The sum of a gradient over the devices, whose values may be arrays, LoDTensors or SelectedRows."""
     if isinstance(values[0], SelectedRows):
         rows = np.concatenate([value.rows for value in values])
         return SelectedRows(rows, np.concatenate([value.value for value in values]), values[0].height)
@@ -290,7 +301,7 @@ def _sum(values: Sequence[Any]) -> Any:
 
 
 class Replicas:
-    """The devices of an executor, each with the scopes of its parts."""
+    """The devices of an executor, with a scope for each device of a program."""
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[Program, Scope, list[_Part], list[Scope]]] = {}
@@ -313,9 +324,10 @@ class Replicas:
     def run(
         self, program: Program, names: Sequence[str], fed: Sequence[Mapping[str, Any]], scope: Scope, slices: Slices
     ) -> dict[str, list[Any]]:
-        """Runs a program once on every device, fed with its share, and gives the fetched values of each.
+        """Runs a program once on every device, fed with its share, and returns the values that each device has of the
+        fetched variables.
 
-        Raises DiagnosticError. Kept variables that forward ops change stay as the first device has them.
+        Raises DiagnosticError. Persistable variables that forward ops change keep the values of the first device.
         """
         parts, scopes = self._of(program, names, scope, len(fed))
         gradients = frozenset(grad for op in program.main_block.ops for _, grad in op.role_pairs)
@@ -341,7 +353,7 @@ class Replicas:
     def _run_once(
         self, part: _Part, scopes: Sequence[Scope], scope: Scope, gradients: frozenset[str], slices: Slices
     ) -> None:
-        """Runs a part that updates with what the devices have made, and gives all of them what it makes."""
+        """Runs a part that updates, with the sums of the devices' gradients, and gives the results to all devices."""
         there = scopes[0]
         for name in sorted(part.reads & gradients):
             values = [each.values_here[name] for each in scopes if name in each.values_here]

@@ -1,4 +1,4 @@
-"""Saving and loading the variables of a program that is one machine's of a cluster."""
+"""Saves and loads the variables of a program that belongs to a machine of a cluster."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ from pstranspile.runtime.values.encoding import read_tensor
 
 
 def saves_with_servers(program: Any) -> bool:
-    """Whether a program is that of a trainer whose servers are there, so that what they hold can be saved too."""
+    """Whether a program belongs to a trainer whose servers are running, so that their variables can be saved too."""
     machine = machine_of(program)
     return isinstance(machine, TrainerMachine) and machine.trains and bool(_servers(machine))
 
 
 def machine_of(program: Any) -> Any:
-    """The machine of a cluster whose program it is; None for one that trains nothing, too."""
+    """The machine of a cluster that runs the program; None for a program outside of a cluster or a copy for tests."""
     return None if program.part == TEST else program.machine
 
 
 def loads_slices(program: Any) -> bool:
-    """Whether a program is that of a machine of a cluster with servers, whose files hold whole variables."""
+    """Whether a program belongs to a machine of a cluster with servers, so that it loads from files of
+    whole variables.
+    """
     machine = machine_of(program)
     return machine is not None and bool(_servers(machine))
 
@@ -55,10 +57,11 @@ def _servers(machine: Any) -> Any:
 
 
 def save_with_servers(program: Any, folder: str, names: Collection[str] | None = None) -> set[str]:
-    """Writes what a trainer holds, by trainer 0 also what the servers hold; gives the names that are not its concern.
+    """Writes the variables of a trainer, and those of the servers if it is trainer 0; returns the names in `names` that
+    the cluster does not have.
 
-    All variables that are kept from run to run, or those of `names`. Tables that are looked up on the servers lie in
-    parts under `__lookup_table__`.
+    It writes the variables in `names`, or all that are kept from run to run. The parts of tables that are looked up on
+    the servers are written under `__lookup_table__`.
     """
     machine = program.machine
     folder = os.path.abspath(folder)
@@ -68,10 +71,10 @@ def save_with_servers(program: Any, folder: str, names: Collection[str] | None =
 
 
 def values_with_servers(program: Any, names: Collection[str], scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole values of variables that a trainer holds, or that its servers do.
+    """The whole values of variables that a trainer or its servers have.
 
-    Of a table with a row for every id, these are the rows of the height that the script has declared. Raises ValueError
-    for a distributed table, of which each server writes its rows itself, and for a variable without a value.
+    A table with a row for every id is given with as many rows as the script has declared. Raises ValueError for a
+    distributed table, whose rows each server writes itself, and for a variable without a value.
     """
     machine = program.machine
     layout = layout_of(machine.compiled).variables
@@ -94,18 +97,17 @@ def values_with_servers(program: Any, names: Collection[str], scope: Mapping[str
 
 
 _MOST_WHOLE = 1 << 31
-"""Numbers of a table with a row for every id that are written as a whole one."""
+"""The greatest number of elements of a table with a row for every id that is written as a whole table."""
 
 _LOOKED_UP = 1 << 16
-"""Rows that a trainer looks up at once to write a table."""
+"""The number of rows that a trainer looks up at once to write a table."""
 
 
 def whole_heights(program: Any, names: Collection[str], *, one_file: bool) -> dict[str, tuple[int, int]]:
-    """The dims that tables with a row for every id have in a model: the height that the script has declared, and the
-    width.
+    """The dims that tables with a row for every id have in a saved model: the declared height, and the width.
 
-    A table that can't be written whole is left out, as its rows that exist have a file of their own; in `one_file` with
-    other parameters there is no such file. Raises ValueError then.
+    A table that can't be written whole is left out; the rows that exist are then written to a file of their own. In
+    `one_file` with other parameters they can't be, so this raises ValueError.
     """
     machine = machine_of(program)
     away = machine is not None and not (isinstance(machine, TrainerMachine) and machine.trains)
@@ -125,10 +127,10 @@ def whole_heights(program: Any, names: Collection[str], *, one_file: bool) -> di
 
 
 def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of tables with a row for every id, as high as `whole_heights` says.
+    """The values of tables with a row for every id, with as many rows as `whole_heights` gives.
 
-    Rows that do not exist are what a lookup gives of them. That there are ids beyond, whose rows are left out, is said
-    on stderr.
+    Rows that do not exist get the values that a lookup returns for them. Rows of higher ids are left out, which is
+    reported on stderr.
     """
     values: dict[str, Any] = {}
     for name, (rows, width) in heights.items():
@@ -142,14 +144,16 @@ def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Ma
 
 
 def _open_tables(program: Any, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Those of the variables that have a row for every id, as `open_tables` has them."""
+    """Those of the variables that are tables with a row for every id, by name, with the dims that
+    `open_tables` gives.
+    """
     machine = machine_of(program)
     startup = machine.compiled.source.startup if machine is not None else program.live().startup_program.freeze()
     return {name: dims for name, dims in open_tables(startup).items() if name in names}
 
 
 def with_heights(model: Program, tables: Mapping[str, tuple[int, int]]) -> Program:
-    """A program whose tables have these dims."""
+    """A program with other dims for its tables, as `tables` gives them."""
     blocks: list[Block] = []
     for block in model.blocks:
         vars = {
@@ -163,7 +167,7 @@ def with_heights(model: Program, tables: Mapping[str, tuple[int, int]]) -> Progr
 
 
 def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Array:
-    """What a trainer's servers give of the first rows of a table."""
+    """The first rows of a table, looked up on a trainer's servers."""
     lookups = (op for block in machine.role.main.blocks for op in block.ops)
     lookup = next(op for op in lookups if op.type == "distributed_lookup_table" and op.inputs["W"] == (table,))
     whole = machine.role.main.main_block.vars[table]
@@ -192,21 +196,21 @@ def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Ar
 
 
 def _ids_on_servers(machine: TrainerMachine, table: str) -> Array:
-    """The ids of the rows that a trainer's servers have of a table."""
+    """The ids of the rows of a table that a trainer's servers have."""
     with TemporaryDirectory() as folder:
         machine.run_besides(save_program(machine.compiled, folder, machine.index, [table], served=True))
         return rows_of(Path(folder, table)).rows
 
 
 def with_own_lookups(program: Program) -> Program:
-    """A program that looks rows up in tables of its own, where it asks servers for them."""
+    """A copy of the program that looks rows up in its own tables instead of asking servers for them."""
     return program._replace(
         blocks=tuple(block._replace(ops=tuple(_own_lookups(block.ops))) for block in program.blocks)
     )
 
 
 _REMOTE = ("remote_prefetch", "epmap", "table_names", "height_sections", "trainer_id")
-"""Attributes of a lookup that asks servers for rows."""
+"""Attributes that make a lookup ask servers for rows."""
 
 
 def _own_lookups(ops: Iterable[Op]) -> Iterator[Op]:
@@ -222,8 +226,8 @@ def _own_lookups(ops: Iterable[Op]) -> Iterator[Op]:
 
 
 def held_by_servers(program: Any) -> dict[str, list[Any]]:
-    """The variables that servers hold, each with its slices in order, as the overview says that a script has given to
-    the program of a trainer; empty for other programs.
+    """The variables that servers have, each with its slices in order, according to the overview that a script has
+    attached to a trainer's program; empty for other programs.
     """
     overview = program._parameters_on_pservers if program.machine is None and program._is_distributed else None
     if overview is None:
@@ -233,7 +237,7 @@ def held_by_servers(program: Any) -> dict[str, list[Any]]:
 
 
 def save_from_servers(executor: Any, program: Any, folder: str, held: Mapping[str, list[Any]]) -> None:
-    """Has a program of trainer 0 write the variables that servers hold."""
+    """Runs a program of trainer 0 that fetches the variables of the servers and writes them to files."""
     made: list[Op] = []
     for name, rows in held.items():
         attrs = {
@@ -252,15 +256,16 @@ def save_from_servers(executor: Any, program: Any, folder: str, held: Mapping[st
 
 
 def added_variables(program: Any) -> list[Any]:
-    """What the program of a machine declares only since the script has edited it."""
+    """The variables that a machine's program declares only because the script has edited it."""
     compiled = program.machine.role.main.main_block.vars
     return [var for var in program.list_vars() if var.name not in compiled]
 
 
 def load_slices(program: Any, folder: str, scope: Scope, names: Collection[str] | None = None) -> None:
-    """Reads what a machine of a cluster holds, a server its slices of whole variables: all, or those of `names`.
+    """Loads the variables of a machine of a cluster, all or those in `names`; a server loads its slices from files of
+    whole variables.
 
-    Learning rates and counters stay as they are where a trainer of Fluid has saved, which leaves them out.
+    Learning rates and counters that have no file keep their values, because trainers of Fluid do not save them.
     """
     machine = program.machine
     held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder), names)
@@ -275,7 +280,9 @@ def load_slices(program: Any, folder: str, scope: Scope, names: Collection[str] 
 
 
 def with_states(program: Any, names: Collection[str]) -> set[str]:
-    """These variables of a cluster, and what optimizers keep of them. Raises ValueError for one that is not there."""
+    """The variables in `names` and the optimizers' states for them. Raises ValueError for a variable that the cluster
+    does not have.
+    """
     known = layout_of(program.machine.compiled).variables
     for name in names:
         if name not in known:
@@ -290,13 +297,13 @@ def with_states(program: Any, names: Collection[str]) -> set[str]:
 
 
 def _updated(program: Program) -> set[str]:
-    """The variables that updates of parameters write."""
+    """The names of the variables that ops which update parameters write."""
     ops = (op for block in program.blocks for op in block.ops)
     return {name for op in ops if (op.role or OpRole.FORWARD) & OpRole.OPTIMIZE for name in op.output_names}
 
 
 def _with_files(held: Program, needed: Collection[str]) -> Program:
-    """A program that loads, without variables that have no file, but for those that are needed."""
+    """A program that loads, without the variables that have no file, except those in `needed`."""
     block = held.main_block
     kept = [op for op in block.ops if op.output("Out") in needed or os.path.exists(str(op.attrs["file_path"]))]
     left = [op.output("Out") for op in block.ops if op not in kept]
@@ -306,6 +313,6 @@ def _with_files(held: Program, needed: Collection[str]) -> Program:
 
 
 def warn_of_filename(filename: str | None) -> None:
-    """Says on stderr that variables of a cluster are not written to, or read from, one file."""
+    """Warns on stderr, if `filename` is given, that variables of a cluster are in a file each and not in one file."""
     if filename is not None:
         warn_unused("filename", filename, "variables of a cluster lie in a file each, as Fluid writes them")

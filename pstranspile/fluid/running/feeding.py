@@ -1,4 +1,6 @@
-"""What a script feeds and fetches, as runs take it: checked, joined over devices, of the declared element type."""
+"""Prepares the values that a script feeds and fetches for runs: checks them, joins them over devices, and converts them
+to the declared element types.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,21 @@ from pstranspile.runtime.run.batch import rows_of
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
 
-# Whose random numbers the variables of a program draw, where a script builds more than one program.
+# Chooses the random numbers of a program's variables, where a script builds more than one program.
 #
-# Random numbers go by the names of variables, and the counters behind names go on from program to program. So that two
-# programs that are built alike begin alike, a variable draws what it would draw if its program were the first.
+# Random numbers depend on the names of variables, and the counters that names contain go on from program to program. So
+# that two programs that are built alike start alike, a variable draws the numbers that it would draw if its program
+# were the first.
 
 _COUNTED = re.compile(r"(.*?)_(\d+)(?=\.|\Z)", re.DOTALL)
-"""A name that a counter has made, or that begins with one: `fc_5.w_0` is the sixth `fc`."""
+"""Matches a name that contains the number of a counter: `fc_5.w_0` is the sixth `fc`."""
 
 
 def drawn_as(program: Program, frozen: FrozenProgram) -> Mapping[str, tuple[str, int]]:
-    """The variables that draw another one's numbers: name -> (that one's name, 0).
+    """The variables that draw another variable's random numbers: name -> (name of the other variable, 0).
 
-    Those whose counter stood at a number when the program was made draw as if it had stood at 0, unless the program
-    also has names with numbers below.
+    A name whose counter had a number when the program was made draws as if the counter had been 0, unless the program
+    also has names with lower numbers.
     """
     if not program.counted:
         return {}
@@ -58,21 +61,21 @@ def drawn_as(program: Program, frozen: FrozenProgram) -> Mapping[str, tuple[str,
 
 
 class Facts(NamedTuple):
-    """What runs of a program ask of it again and again."""
+    """The facts of a program that every run needs."""
 
     program: FrozenProgram
     reads: frozenset[str]
-    """Variables that ops read, or take from what is fed."""
+    """Names of the variables that ops read, or that are fed."""
     kept: frozenset[str]
-    """Variables that are kept from run to run."""
+    """Names of the variables that are kept from run to run."""
     drawn: Mapping[str, tuple[str, int]]
-    """The variables that draw another one's random numbers (see `drawn_as`)."""
+    """The variables that draw another variable's random numbers (see `drawn_as`)."""
     talks: bool
-    """Whether ops of the script's own talk to other machines."""
+    """Whether ops that the script itself has written communicate with other machines."""
 
 
 def facts_of(live: Program, program: FrozenProgram) -> Facts:
-    """Looks at all ops and variables of a program, `live` as the script has it."""
+    """The facts of a program, from its frozen form and from `live`, the form that the script has."""
     ops = [op for block in program.blocks for op in block.ops]
     reads = (name for op in ops for name in (op.output_names if op.type in FEEDING else op.input_names))
     kept = (var.name for block in program.blocks for var in block.vars.values() if var.persistable)
@@ -80,7 +83,7 @@ def facts_of(live: Program, program: FrozenProgram) -> Facts:
 
 
 def name_of(item: Any) -> str:
-    """The name of what is fed or fetched. Raises TypeError for what is neither a variable nor a name."""
+    """The name of a fed or fetched variable. Raises TypeError for a value that is neither a variable nor a name."""
     if isinstance(item, Variable):
         return item.name
     if isinstance(item, str):
@@ -89,7 +92,8 @@ def name_of(item: Any) -> str:
 
 
 def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
-    """The variables of a `fetch_list`, and the ops that update, which `minimize` gave: alone, in lists or in its pair.
+    """The names of the variables in a `fetch_list`, and its ops that update: results of `minimize`, alone, in lists or
+    in the pair that it returns.
 
     Raises TypeError for other values, and for ops that update nothing.
     """
@@ -115,10 +119,10 @@ def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
 
 
 def joined(feed: Any, devices: int) -> Fed:
-    """A feed as one: that of a single device, or those of several with their rows one after the other.
+    """A feed for one device, or the feeds of several devices joined into one with their rows one after the other.
 
-    Devices without a dict have no rows. Raises TypeError for other values, ValueError for no dict and for more than
-    there are devices.
+    Devices without a dict have no rows. Raises TypeError for other values, ValueError for an empty list and for more
+    feeds than devices.
     """
     if several(feed):
         for part in feed:
@@ -135,7 +139,7 @@ def joined(feed: Any, devices: int) -> Fed:
 
 
 def together(feeds: Sequence[Mapping[Any, Any]]) -> Fed:
-    """The feeds of several devices as one."""
+    """The feeds of several devices joined into one."""
     names = list(dict.fromkeys(name for part in feeds for name in part))
     rows = {name: [rows_of(to_core(part[name])) for part in feeds] for name in names}
     if len(feeds) == 1:
@@ -151,13 +155,13 @@ def _dims(value: Any) -> tuple[int, ...]:
 
 
 def fed_names(feed: Any) -> list[str]:
-    """The names in a feed, be it for one device or for several."""
+    """The names in a feed, which is for one device or for several."""
     parts: list[Any] = [*feed] if several(feed) else [feed or {}]
     return list(dict.fromkeys(name_of(name) for part in parts for name in part))
 
 
 def rows_together(values: Sequence[Any]) -> Any:
-    """The rows of several tensors as one tensor, sequences included."""
+    """The rows of several tensors in one LoDTensor, with their sequences."""
     data = np.concatenate([np.asarray(value) for value in values])
     if not all(isinstance(value, LoDTensor) and value.lod() for value in values):
         return LoDTensor(data)
@@ -168,7 +172,9 @@ def rows_together(values: Sequence[Any]) -> Any:
 
 
 def taken(value: Any, var: Any) -> Any:
-    """A fed value as runs take it: lists become arrays of the declared element type, a number one with one element."""
+    """A fed value in the form that runs take: lists become arrays of the declared element type, a number an array of
+    one element.
+    """
     value = to_core(value)
     if isinstance(value, CoreLoDTensor):
         return value if value.lod else value.data
@@ -179,9 +185,10 @@ def taken(value: Any, var: Any) -> Any:
 
 
 def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices: int) -> dict[str, Any]:
-    """What a run takes of a feed, by name; what the program does not declare is left out with a warning.
+    """The values of a feed that a run uses, by name. Warns of names that the program does not declare, and of those
+    that no op reads; both are left out.
 
-    So is what no op reads. Raises ValueError for what does not fit a variable of `fluid.data`.
+    Raises ValueError for a value that does not fit a variable of `fluid.data`.
     """
     variables = facts.program.main_block.vars
     result: dict[str, Any] = {}
@@ -200,10 +207,10 @@ def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices:
 
 
 def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
-    """Whether a value fits a variable, of which each of several devices gets a share. Raises ValueError if not.
+    """True if a value fits a variable, of which each of several devices gets a share; raises ValueError if not.
 
-    As in Fluid, it fits with fewer dims than declared, if these are the first ones. The messages are those that scripts
-    compare with.
+    As in Fluid, a value with fewer dims than declared fits if its dims are the first ones. The texts of the errors are
+    the ones that scripts compare with.
     """
     tensor = getattr(var, "tensor", None) or var.var.tensor
     data = feed if isinstance(feed, np.ndarray) else np.asarray(getattr(feed, "data", feed))
@@ -228,7 +235,9 @@ def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
 
 
 def of_other_rows(program: FrozenProgram, fed: Mapping[str, Any], values: Mapping[str, Any], devices: int) -> list[str]:
-    """What is fed with another number of rows than declared: those of several devices, or those of sequences."""
+    """The names of the variables fed with another number of rows than declared, because several devices share the rows
+    or the value has sequences.
+    """
     variables = program.main_block.vars
     result: list[str] = []
     for key, value in fed.items():
@@ -243,7 +252,7 @@ def of_other_rows(program: FrozenProgram, fed: Mapping[str, Any], values: Mappin
 
 
 def widened(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
-    """The program with any number of rows for some variables."""
+    """The program with some variables declared for any number of rows."""
     block = program.main_block
     changed: dict[str, Var] = {}
     for name in names:
@@ -255,14 +264,14 @@ def widened(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
 
 
 def given_by_devices(values: Sequence[Any], name: str, return_numpy: bool, return_merged: bool) -> Any:
-    """The values that several devices have made of a variable, as scripts get them: together, or a list of them."""
+    """The values of a variable from several devices in the form that scripts get: joined into one, or in a list."""
     if return_merged:
         return given(merged(values), name, return_numpy)
     return [given(value, name, return_numpy) for value in values]
 
 
 def given(value: Any, name: str, return_numpy: bool) -> Any:
-    """A value of a run as scripts get it. Raises RuntimeError for a ragged one that shall be an array."""
+    """A fetched value in the form that scripts get. Raises RuntimeError for a ragged value with `return_numpy`."""
     if not return_numpy:
         return from_core(value)
     if value.__class__ is np.ndarray:
@@ -277,9 +286,9 @@ def given(value: Any, name: str, return_numpy: bool) -> Any:
 
 
 def as_lodtensor(data: Any, place: Any, dtype: Any = None) -> LoDTensor:
-    """A tensor of an array, or of numbers that become elements of the type given.
+    """A LoDTensor of an array, or of numbers that are converted to the element type `dtype`.
 
-    Raises AssertionError for numbers without an element type, TypeError for what is no array of numbers.
+    Raises AssertionError for numbers without an element type, TypeError for values that are not numbers.
     """
     if not isinstance(data, np.ndarray):
         assert dtype is not None, "numbers become a tensor of a given element type only"

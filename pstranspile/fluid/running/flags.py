@@ -1,4 +1,6 @@
-"""Fluid's flags, remembered for who asks. But for `FLAGS_check_nan_inf` they steer a runtime that is not here."""
+"""Fluid's flags, which scripts can set and read. Only `FLAGS_check_nan_inf` has an effect; the others control a runtime
+that is not used here.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,21 @@ from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
-# Whether a script builds static graphs: those of Fluid 1.x always do, those of 2.x once they have said so.
+# Whether a script builds static graphs: scripts of Fluid 1.x always do, those of 2.x after `paddle.enable_static()`.
 
 _undecided: list[bool] = []
-"""Not empty while a script is run that has not said what graphs it builds."""
+"""Not empty while a script runs that has not yet chosen between static and dynamic graphs."""
 
 
 def begin_script() -> None:
-    """A script begins, which has said nothing yet."""
+    """Marks the start of a script, which has not yet chosen between static and dynamic graphs."""
     _undecided[:] = [True]
 
 
 def build_static() -> None:
-    """The script builds static graphs: it has said so, or uses Fluid, whose graphs are static."""
+    """Marks the script as one that builds static graphs: it has called `enable_static`, or uses Fluid, whose graphs are
+    static.
+    """
     _undecided.clear()
 
 
@@ -42,14 +46,14 @@ def require_static() -> None:
         raise DiagnosticError([error("script-dynamic", message)])
 
 
-# Numbers that the environment gives, as launchers and users set them.
+# Numbers in variables of the environment, which launchers and users set.
 
 
 def whole(name: str, default: int | None = None) -> int:
-    """The whole number that a variable of the environment holds.
+    """The whole number in a variable of the environment.
 
-    Raises ValueError, which names the variable and what it holds, for another text, and for a variable that is not set
-    where there is no `default`.
+    Raises ValueError for another text, and for a variable that is not set where there is no `default`; the message
+    names the variable and its text.
     """
     text = os.environ.get(name, "").strip()
     if not text and default is not None:
@@ -62,7 +66,9 @@ def whole(name: str, default: int | None = None) -> int:
 
 
 def seconds(name: str, default: float) -> float:
-    """The seconds that a variable of the environment holds. Raises ValueError as `whole`, also for a number below 0."""
+    """The number of seconds in a variable of the environment. Raises ValueError as `whole`, and for a
+    number below 0.
+    """
     text = os.environ.get(name, "").strip()
     try:
         value = float(text) if text else default
@@ -97,7 +103,7 @@ _PUBLIC: dict[str, Any] = {
     "FLAGS_use_pinned_memory": True,
     "FLAGS_use_system_allocator": False,
 }
-"""What scripts may read and set, as it is in Fluid's build for the CPU."""
+"""Flags that scripts may read and set, with their defaults in Fluid's build for the CPU."""
 
 _PRIVATE: dict[str, Any] = {
     "FLAGS_free_idle_chunk": False,
@@ -107,9 +113,9 @@ _PRIVATE: dict[str, Any] = {
 
 
 class Flags(MutableMapping[str, Any]):
-    """All flags by name: those of Fluid, which the environment may set as well, and those that the script has set.
+    """All flags by name: Fluid's, which the environment may also set, and others that the script has set.
 
-    The environment is looked at when a flag is first asked for.
+    The environment is read when a flag is first looked up.
     """
 
     def __init__(self) -> None:
@@ -150,7 +156,7 @@ FLAGS = Flags()
 
 
 def set_flags(flags: dict[str, Any]) -> None:
-    """Sets flags. Raises TypeError for what is no dict, ValueError for private ones."""
+    """Sets flags. Raises TypeError if `flags` is not a dict, ValueError for private flags."""
     if not isinstance(flags, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("set_flags takes a dict")
     for name, value in flags.items():
@@ -160,7 +166,9 @@ def set_flags(flags: dict[str, Any]) -> None:
 
 
 def get_flags(flags: Any) -> dict[str, Any]:
-    """Flags by name. Raises TypeError for what is no name or list of names, ValueError for unknown and private ones."""
+    """The values of flags by name. Raises TypeError if `flags` is neither a name nor a list of names, ValueError for
+    unknown and private flags.
+    """
     if not isinstance(flags, str | list | tuple):
         raise TypeError("get_flags takes a name or a list of names")
     names: list[Any] = [flags] if isinstance(flags, str) else [*flags]

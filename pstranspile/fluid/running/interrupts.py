@@ -1,4 +1,4 @@
-"""What is said of a script that is interrupted: where, and what it was waiting for."""
+"""Reports of an interrupted script: the line where it was interrupted, and what it was waiting for."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _told_at_exit: list[bool] = []
 
 @contextmanager
 def naming_wait(what: Callable[[], str]) -> Generator[None]:
-    """Has an interrupt of the block say what is waited for there.
+    """A context manager that adds to an interrupt in its block the sentence of what the block waits for.
 
-    What the script catches is KeyboardInterrupt, as ever; the sentence is its text.
+    The script still catches a KeyboardInterrupt; the sentence is its text.
     """
     try:
         yield
@@ -30,13 +30,13 @@ def naming_wait(what: Callable[[], str]) -> Generator[None]:
 
 
 def interrupted(stop: KeyboardInterrupt) -> str:
-    """The sentence for a script that an interrupt has ended: its line, and what it was waiting for there."""
+    """The sentence that reports a script ended by an interrupt: its line, and what it was waiting for there."""
     place = line_of_script(stop)
     return ": ".join(filter(None, (f"interrupted at {place}" if place else "interrupted", str(stop))))
 
 
 def end_as_interrupted() -> None:
-    """Has this process, which is ending, end with the status of an interrupt once all else is done."""
+    """Makes this process, which is ending, exit with the status of an interrupt after everything else is done."""
     _told_at_exit.append(True)
 
 

@@ -1,6 +1,6 @@
-"""Tables of scripts that have a row for every id, of which those exist that are trained.
+"""Tables of scripts with a row for every id, of which only the trained rows exist.
 
-`entry_attr` of 2.x are rules by which rows enter a table of `sparse_embedding`.
+`entry_attr` of 2.x are rules by which rows are added to a table of `sparse_embedding`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pstranspile.runtime.values.encoding import decode_selected_rows, opened, re
 
 
 class EntryAttr:
-    """The base of rules by which rows enter a table."""
+    """The base class of rules by which rows are added to a table."""
 
     rules = Rules()
 
@@ -46,7 +46,9 @@ class EntryAttr:
 
 
 class CountFilterEntry(EntryAttr):
-    """A row enters with the gradient of a number. Raises ValueError unless that is a whole number from 0 on."""
+    """A rule that adds a row when it has had `count_filter` gradients. Raises ValueError unless that is a whole number
+    of at least 0.
+    """
 
     def __init__(self, count_filter: int):
         if not isinstance(count_filter, int) or count_filter < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -60,7 +62,9 @@ class CountFilterEntry(EntryAttr):
 
 
 class ProbabilityEntry(EntryAttr):
-    """A row enters with a probability, at each gradient. Raises ValueError unless that is between 0 and 1."""
+    """A rule that adds a row with a probability, at each of its gradients. Raises ValueError unless the probability is
+    between 0 and 1.
+    """
 
     def __init__(self, probability: float):
         if not isinstance(probability, float) or not 0 < probability < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -73,10 +77,11 @@ class ProbabilityEntry(EntryAttr):
 
 
 class ShowClickEntry(EntryAttr):
-    """Names the variables with how often each sample was shown and clicked; rows enter with their first gradient.
+    """A rule with the names of the variables that count how often each sample was shown and clicked; rows are added
+    with their first gradient.
 
-    In 2.x their counts say which rows are saved and leave. Here they leave by when they had a gradient last, which is
-    said on stderr. Raises ValueError for what are no names.
+    In 2.x these counts decide which rows are saved and which are removed. Here a row is removed according to its last
+    gradient, which is reported on stderr. Raises ValueError if the names are not texts.
     """
 
     def __init__(self, show_name: str, click_name: str):
@@ -92,10 +97,10 @@ class ShowClickEntry(EntryAttr):
 
 
 def make_large(table: Any, rules: Rules) -> None:
-    """Makes a parameter, whose initialiser the start-up program in use has, a table with a row for every id.
+    """Makes a parameter, which the start-up program in use initialises, a table with a row for every id.
 
-    The height that the script has declared stays known as `declared_rows`. Raises DiagnosticError for an initialiser
-    that is not the same for all rows.
+    The declared height is kept in the attribute `declared_rows`. Raises DiagnosticError for an initialiser that is not
+    the same for all rows.
     """
     startup: Any = table.block.program.live().startup_program
     first, dims = startup.drafts[0], (most_rows(table.shape[1]), table.shape[1])
@@ -124,10 +129,10 @@ def _looks_up(op: Any) -> bool:
 
 
 def make_looked_up_large(program: Any) -> None:
-    """Makes parameters that sparse lookups alone read tables with a row for every id, looked up on servers.
+    """Makes parameters that only sparse lookups read into tables with a row for every id, looked up on servers.
 
-    Those of Paddle 2.x are so in a job with servers. A parameter that other ops read too, or whose initialiser differs
-    by row, stays as high as it was declared.
+    Paddle 2.x does so in a job with servers. A parameter that other ops read too, or whose initialiser differs by row,
+    keeps its declared height.
     """
     ops = [op for draft in program.drafts for op in draft.all_ops()]
     readers: dict[str, list[Op]] = {}
@@ -149,8 +154,8 @@ def make_looked_up_large(program: Any) -> None:
 
 
 def open_tables(startup: Program) -> dict[str, tuple[int, int]]:
-    """The tables with a row for every id that a start-up program makes, in the order of their names: the height that
-    the script has declared (0: none), and the numbers of a row.
+    """The tables with a row for every id that a start-up program makes, in the order of their names: the declared
+    height (0: none), and the width of a row.
     """
     made = made_large(startup)
     shapes = {name: ints_attr(op, "shape") for name, op in sorted(made.items())}
@@ -160,7 +165,9 @@ def open_tables(startup: Program) -> dict[str, tuple[int, int]]:
 
 
 def with_dims(module: Module, dims: Mapping[tuple[int, ...], tuple[int, ...]]) -> Module:
-    """A module whose tables, with all that has their dims, have the others that `dims` has for these."""
+    """A module with other dims for its large tables and every variable of the same dims: `dims` maps the present dims
+    to the new ones.
+    """
 
     def changed(op: Op) -> Op:
         if op.type not in (TABLE, STATE):
@@ -187,9 +194,9 @@ def with_dims(module: Module, dims: Mapping[tuple[int, ...], tuple[int, ...]]) -
 
 
 def make_states_large(startup: Any, states: Mapping[str, Iterable[str]]) -> None:
-    """Makes what an optimizer keeps for each row of tables with a row for every id begin without rows.
+    """Makes the optimizer's states for tables with a row for every id start without rows.
 
-    `states` are the names of what is kept for each parameter.
+    `states` has the names of each parameter's states.
     """
     first = startup.drafts[0]
     made = _made_large(first)
@@ -221,7 +228,7 @@ def require_rows_alone(program: Any, startup: Any) -> None:
 
 
 def require_rows_here(program: Program, scope: Mapping[str, Any]) -> None:
-    """Raises DiagnosticError for a lookup in a table whose rows are on servers, by a program that does not ask them."""
+    """Raises DiagnosticError where a program looks rows up in a local table although its rows are on servers."""
     for block in program.blocks:
         for op in block.ops:
             table = scope.get(op.inputs["W"][0]) if _looks_up(op) else None
@@ -233,9 +240,9 @@ def require_rows_here(program: Program, scope: Mapping[str, Any]) -> None:
 
 
 def shrink_program(machine: Any, unseen: int) -> Program:
-    """What a trainer runs to have rows leave the tables that servers have a row for every id of.
+    """A trainer's program that makes servers remove rows from their tables with a row for every id.
 
-    Those that had no gradient since the call before the last `unseen` - 1.
+    It removes rows that had no gradient since the call `unseen` - 1 calls before this one.
     """
     roles, endpoints = machine.compiled.roles(), machine.compiled.plan.pservers
     made: list[Op] = []
@@ -250,14 +257,14 @@ def shrink_program(machine: Any, unseen: int) -> Program:
 
 
 def shrink_tables(scope: Scope, unseen: int) -> None:
-    """Has the same rows leave the tables of one machine that trains alone."""
+    """Removes the same rows from the tables of a machine that trains alone."""
     for table in scope.values_here.values():
         if isinstance(table, LargeTable):
             table.shrink_after(unseen)
 
 
 def say_beyond(name: str, ids: Array, rows: int) -> None:
-    """Says on stderr how many rows of a table with these `ids` are not in a model of `rows`, if any."""
+    """Reports on stderr how many rows of a table with these `ids` are not in a model of `rows` rows, if any."""
     count = int(np.count_nonzero((ids < 0) | (ids >= rows)))
     if count:
         print(
@@ -267,9 +274,9 @@ def say_beyond(name: str, ids: Array, rows: int) -> None:
 
 
 def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple[int, int]]) -> dict[str, Array]:
-    """The values of those of the variables that are large tables, or states of them, of all rows, [rows, width].
+    """The values of all rows of those variables that are large tables, or states of them, each [rows, width].
 
-    A table with a row for every id has as many as `heights` says, and a width.
+    `heights` has the number of rows and the width of each table with a row for every id.
     """
     values: dict[str, Array] = {}
     for name in names:
@@ -289,10 +296,11 @@ def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple
 
 
 def set_whole_values(scope: Scope, values: Mapping[str, Array]) -> set[str]:
-    """Gives those of the variables that are large tables, or states of them, these values of their first rows.
+    """Sets the first rows of those variables that are large tables, or states of them; returns the names of the
+    variables set.
 
-    A table then has no other rows; those that have no state in `values` have its first value. Gives the names of what
-    was set. Raises ValueError for other dims than [rows, width], and for states without their table.
+    The tables then have no other rows; a state that is not in `values` gets its first value in every row. Raises
+    ValueError for other dims than [rows, width], and for states without their table.
     """
     held = {name: scope.get(name) for name in values}
     tables = {name: value for name, value in held.items() if isinstance(value, LargeTable)}
@@ -321,10 +329,10 @@ def set_whole_values(scope: Scope, values: Mapping[str, Array]) -> set[str]:
 
 
 def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]:
-    """Reads those of the variables that are large tables, or states of them; gives their names.
+    """Loads those of the variables that are large tables, or states of them; returns their names.
 
-    `files` has for each variable its file, and the number that its part begins with. Raises DiagnosticError for a file
-    that can't be read, or does not fit.
+    `files` has for each variable its file, and the index of the first element in that file of the part that is loaded.
+    Raises DiagnosticError for a file that can't be read, or does not fit.
     """
     values = {name: scope.get(name) for name in files}
     tables = {name: value for name, value in values.items() if isinstance(value, LargeTable)}
@@ -341,7 +349,7 @@ def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]
 
 
 def rows_of(path: Path) -> SelectedRows:
-    """The rows in a file, or those of a whole table, as a machine has written it that trained alone."""
+    """The rows in a file of selected rows, or in a file of a whole table that a machine training alone has written."""
     try:
         with opened(path) as reader:
             return decode_selected_rows(reader)

@@ -1,4 +1,4 @@
-"""The meeting of the trainers of a job beside training: each gives an array, and gets those of all."""
+"""The meeting of a job's trainers beside training: each contributes an array, and gets the arrays of all."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from pstranspile.ir.diagnostics import lasting, listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
-"""The variable of the environment by which launchers say where trainers meet, as those of 2.x do."""
+"""The variable of the environment by which launchers, like those of 2.x, set the address where trainers meet."""
 _LENGTH = struct.Struct("<Q")
 _MOST_NEWCOMERS = 32
-"""Connections that may be open and have not said who they are."""
+"""The greatest number of open connections that have not yet named their trainer."""
 
 _PATIENCE = 10.0
-"""Seconds within which a connection must say who it is."""
+"""Seconds within which a connection must name its trainer."""
 
 _MOST = 1 << 32
-"""Bytes of one array."""
+"""The greatest size of one message, in bytes."""
 
 _MOST_HEAD = 1 << 14
-"""Bytes of what stands before the numbers of an array."""
+"""The greatest size of the header of an array, in bytes."""
 
 _MOST_TOLD = 200
-"""Characters of what is wrong with an array."""
+"""The greatest number of characters of an error about an array."""
 
 
 def _whole(link: socket.socket, size: int) -> bytes:
@@ -63,7 +63,7 @@ def _take(link: socket.socket, most: int = _MOST) -> bytes:
 
 
 def _packed(arrays: Sequence[Any]) -> bytes:
-    """Arrays as `.npy` files one after the other, each with its length before it: nothing is compressed."""
+    """Arrays as `.npy` files one after the other, each after its length, without compression."""
     parts: list[bytes] = []
     for array in arrays:
         buffer = io.BytesIO()
@@ -73,7 +73,7 @@ def _packed(arrays: Sequence[Any]) -> bytes:
 
 
 def _unpacked(held: bytes, count: int) -> list[Any]:
-    """The arrays. Raises ConnectionError if `held` is anything but so many of them."""
+    """The arrays in packed bytes. Raises ConnectionError if these are not exactly `count` arrays."""
     arrays: list[Any] = []
     at = 0
     while at < len(held) and len(arrays) < count:
@@ -89,7 +89,7 @@ def _unpacked(held: bytes, count: int) -> list[Any]:
 
 
 def _array(data: memoryview) -> Any:
-    """The array in a `.npy` file whose header says neither less nor more than there is. Raises ConnectionError."""
+    """The array in a `.npy` file, whose data must be exactly as long as its header says. Raises ConnectionError."""
     head = io.BytesIO(data[:_MOST_HEAD])
     try:
         shape, by_columns, dtype = array_header(head)
@@ -103,7 +103,9 @@ def _array(data: memoryview) -> Any:
 
 
 class _Newcomer(NamedTuple):
-    """Somebody who has come to the meeting: the connection, what was said so far, and since when it is there."""
+    """A connection that has not yet named its trainer: its socket, the bytes received so far, and the time of its
+    arrival.
+    """
 
     link: socket.socket
     said: bytearray
@@ -117,9 +119,10 @@ def _send_away(one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket
 
 
 class Meeting:
-    """The meeting of `count` trainers, to which trainer 0 listens at an address.
+    """The meeting of `count` trainers; trainer 0 listens at an address, the others connect to it.
 
-    All come to it as often, and in the same order. Talk beyond this host is refused as that of machines.
+    All trainers call it equally often, and in the same order. An address beyond this host is refused under the same
+    conditions as those of machines.
     """
 
     def __init__(self, index: int, count: int, endpoint: str):
@@ -134,12 +137,14 @@ class Meeting:
         self._links: dict[int, socket.socket] = {}
 
     def all_of(self, given: Any) -> list[Any]:
-        """What all trainers give, in order. Raises ConnectionError and TimeoutError where one does not come."""
+        """The values that all trainers contribute, in order. Raises ConnectionError and TimeoutError where a trainer
+        does not come.
+        """
         with naming_wait(self._waits):
             return self._exchanged(given)
 
     def _waits(self) -> str:
-        """What this trainer waits for."""
+        """The sentence that says what this trainer waits for."""
         place = f"the meeting of all trainers at {self._host}:{self._port}"
         if self._index:
             return f"trainer_{self._index} waits for trainer_0 in {place}"
@@ -160,21 +165,21 @@ class Meeting:
         return held
 
     def _give(self, number: int, held: bytes) -> None:
-        """Gives a trainer something. Raises ConnectionError, TimeoutError."""
+        """Sends bytes to a trainer. Raises ConnectionError, TimeoutError."""
         try:
             _give(self._links[number], held)
         except OSError as problem:
             raise self._lost(number, problem) from None
 
     def _take(self, number: int) -> bytes:
-        """What a trainer gives. Raises ConnectionError, TimeoutError."""
+        """The bytes that a trainer sends. Raises ConnectionError, TimeoutError."""
         try:
             return _take(self._links[number])
         except OSError as problem:
             raise self._lost(number, problem) from None
 
     def _lost(self, number: int, problem: OSError) -> OSError:
-        """The error of a trainer with which this one can't talk any more."""
+        """The error to raise after the connection to a trainer has failed with `problem`."""
         if isinstance(problem, TimeoutError):
             return TimeoutError(f"trainer_{number} has not come to the meeting of all trainers {self._within}")
         if isinstance(problem, ConnectionResetError | BrokenPipeError) or problem.errno is not None:
@@ -223,9 +228,9 @@ class Meeting:
     def _let_come(
         self, door: socket.socket, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]
     ) -> None:
-        """Accepts somebody; of too many who have not said who they are, one goes that has said least.
+        """Accepts a connection; if too many have not named their trainer, closes the one that has sent least.
 
-        The last one to come stays: what a trainer says may take a moment longer than its connection.
+        The newest connection is not closed, because a trainer's name may arrive a moment later than its connection.
         """
         try:
             link, _ = door.accept()
@@ -240,7 +245,7 @@ class Meeting:
             _send_away(min(others, key=lambda other: len(other.said)), selector, newcomers)
 
     def _hear(self, one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]) -> bool:
-        """Takes what somebody says, all of which is of known length; whether a trainer has come by that."""
+        """Receives bytes of the greeting, whose length is known; returns whether a trainer has joined by it."""
         size = 2 * _LENGTH.size + len(self._hello)
         try:
             part = one.link.recv(size - len(one.said))
@@ -262,7 +267,7 @@ class Meeting:
         return True
 
     def _number_of(self, said: bytes) -> int | None:
-        """The number of the trainer that calls, None for anybody else."""
+        """The number of the trainer that sent a greeting, None if it is not one of this job's trainers."""
         if len(said) < 2 * _LENGTH.size + len(self._hello):
             return None
         number, size = (_LENGTH.unpack_from(said, place)[0] for place in (0, _LENGTH.size))
@@ -285,5 +290,5 @@ class Meeting:
             time.sleep(0.05)
 
     def _unmet(self, reason: str) -> TimeoutError:
-        """The error of a trainer that can't come to the place of the meeting."""
+        """The error to raise when a trainer can't reach the address of the meeting."""
         return TimeoutError(f"trainers meet at {self._host}:{self._port} ({MEETING}), which can't be reached: {reason}")

@@ -1,6 +1,6 @@
-"""What Python and numpy had, and what arrays did, when Fluid's scripts were written.
+"""Restores names and behaviour that Python and numpy had when Fluid's scripts were written.
 
-Arrays of one element are numbers, those of lists and bytes are made, and names are there that later versions dropped.
+Arrays of one element are numbers, arrays are made of lists and bytes, and names exist that later versions dropped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# What modules had when Fluid's scripts were written, given to them once a script imports them.
+# Restores what other modules had when Fluid's scripts were written, once a script imports them.
 
 _FILTERS = {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}
-"""Names of filters that Pillow had until 9, and those that it has for the same things."""
+"""Names of filters in Pillow up to 9, and the present names of the same filters."""
 
 
 def _give_filters(module: ModuleType) -> None:
@@ -103,7 +103,7 @@ _CHANGES: Mapping[str, Callable[[ModuleType], None]] = {
     "unittest.case": _compare_doubles,
     "yaml": _load_plainly,
 }
-"""Module -> what is done to it after it was loaded."""
+"""For each module, the function that changes it after it is loaded."""
 
 
 class _Changing(Loader):
@@ -123,12 +123,12 @@ class _Changing(Loader):
 
 
 class Changed(MetaPathFinder):
-    """Finds the modules that are changed, where Python's own finder does."""
+    """A finder for the modules in `_CHANGES`, which looks where Python's own finder does."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The origin of such a module; None for all other modules, and where it is not installed."""
+        """The origin of a module that is changed; None for all other modules, and for one that is not installed."""
         if fullname not in _CHANGES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -138,13 +138,13 @@ class Changed(MetaPathFinder):
 
 
 def change_libraries() -> None:
-    """Gives modules what they had, those that are loaded at once, others when they are.
+    """Restores names and behaviour of libraries: in loaded modules at once, in others when they are loaded.
 
     Images are resized by the names of filters that Pillow had until 9, and texts measured by its calls. `json.loads`
-    takes an encoding, which never changed anything, as until Python 3.8. `yaml.load` needs no loader, as until
-    PyYAML 5; it then makes plain values. Tests compare a number of numpy with one of
-    Python in double precision, as before numpy 2.0. Since then the difference is taken, and rounded, in the precision
-    of numpy's number: seven places of float32 are more than it has.
+    takes an encoding, which never had an effect, as until Python 3.8. `yaml.load` needs no loader, as until PyYAML 5;
+    it then makes plain values. Tests compare a number of numpy with one of Python in double precision, as before numpy
+    2.0. Later versions take and round the difference in the precision of numpy's number, although a test may ask for
+    seven places, which float32 does not have.
     """
     for name, change in _CHANGES.items():
         if name in sys.modules:
@@ -154,22 +154,22 @@ def change_libraries() -> None:
 
 
 _CONVERSIONS = {"__int__": 16, "__float__": 18}
-"""Conversions to numbers, by their place in CPython's table of a type's arithmetic (`PyNumberMethods`)."""
+"""Conversions to numbers, with their indices in CPython's table of a type's arithmetic (`PyNumberMethods`)."""
 
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _ARITHMETIC = object.__basicsize__ + 10 * _POINTER
-"""The offset at which CPython's types keep the address of that table (`PyTypeObject.tp_as_number`), in bytes."""
+"""The offset in bytes, in a type of CPython, of the address of its `PyNumberMethods` (`PyTypeObject.tp_as_number`)."""
 
 
 class _Without:
-    """Has arithmetic, but no conversion."""
+    """A class with arithmetic, but without conversions."""
 
     def __index__(self) -> int:
         return 0
 
 
 class _With:
-    """Has the conversions, which CPython finds by their names."""
+    """A class with the conversions, to which CPython gives functions that call them by name."""
 
     def __int__(self) -> int:
         return 0
@@ -179,7 +179,7 @@ class _With:
 
 
 def _slot(kind: type, place: int) -> ctypes.c_void_p:
-    """The function behind a conversion of a type, where CPython keeps it."""
+    """The place where CPython keeps the function behind a conversion of a type."""
     table = ctypes.c_void_p.from_address(id(kind) + _ARITHMETIC).value or 0
     return ctypes.c_void_p.from_address(table + place * _POINTER)
 
@@ -200,10 +200,10 @@ def _of_one_element(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def give_numbers() -> None:
-    """Lets `float` and `int` take arrays of one element and any dims, as they did before numpy 2.4.
+    """Makes `float` and `int` accept arrays of one element and any dims, as they did before numpy 2.4.
 
-    `float(np.array(loss))` and `"%f" % loss` stand in most scripts, and what `np.array` gives is of numpy's own class,
-    whose conversions can only be exchanged where CPython keeps them. Nothing is changed where arrays are numbers
+    `float(np.array(loss))` and `"%f" % loss` are in most scripts, and `np.array` returns objects of numpy's own class,
+    whose conversions can only be exchanged where CPython keeps them. Nothing is changed where arrays can be converted
     anyway, or where the conversions of two classes of known form are not found in that place.
     """
     if not _refuses_numbers():
@@ -238,7 +238,7 @@ def _of_bytes(of_text: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def give_bytes() -> None:
-    """Gives arrays the methods that they had, and lets `np.fromstring` read bytes, as before numpy 2.3."""
+    """Restores methods of arrays, and makes `np.fromstring` read bytes, as before numpy 2.3."""
     if missing := {name: method for name, method in _METHODS.items() if not hasattr(np.ndarray, name)}:
         gc.get_referents(np.ndarray.__dict__)[0].update(missing)
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
@@ -249,7 +249,7 @@ def give_bytes() -> None:
 
 
 _STRICT = ("numpy", "pstranspile")
-"""Packages that go by what today's numpy refuses."""
+"""Packages that rely on the errors of today's numpy."""
 
 
 def _of_unequal_rows(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -272,10 +272,10 @@ def _of_unequal_rows(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def give_unequal_rows() -> None:
-    """Lets `np.array` and `np.asarray` make arrays of lists where rows have unequal lengths, as before numpy 1.24.
+    """Makes `np.array` and `np.asarray` accept lists whose rows have unequal lengths, as before numpy 1.24.
 
-    `np.array([[1, 2], [3]])` is how scripts keep sequences. Calls that say an element type are refused as ever.
-    `copy=False` copies where it must, as before numpy 2.0.
+    Scripts keep sequences as `np.array([[1, 2], [3]])`. Calls with an element type are still refused. `copy=False`
+    copies where it must, as before numpy 2.0.
     """
     try:
         np.array([[1, 2], [3]])
@@ -328,7 +328,7 @@ _NUMPY: dict[str, Any] = {
     "in1d": _in_1d,
     "trapz": getattr(np, "trapezoid", None) or getattr(np, "trapz", None),
 }
-"""Names of numpy before 2.0, by what they stood for."""
+"""Names in numpy before 2.0, with their values."""
 
 _COLLECTIONS = (
     *("Callable", "Hashable", "Iterable", "Iterator", "Mapping", "MutableMapping", "MutableSequence", "Sequence"),
@@ -338,7 +338,7 @@ _COLLECTIONS = (
 
 
 class ArgSpec(NamedTuple):
-    """What `inspect.getargspec` told of a function."""
+    """The result of `inspect.getargspec`."""
 
     args: list[str]
     varargs: str | None
@@ -362,7 +362,7 @@ _PYTHON: tuple[tuple[Any, str, Any], ...] = (
     (base64, "encodestring", base64.encodebytes),
     (base64, "decodestring", base64.decodebytes),
 )
-"""Names of Python 3.7 and numpy 1 that went later."""
+"""Names of Python 3.7 and numpy 1 that later versions dropped: the module, the name, and its value."""
 
 
 def _of_new_shape(reshape: Callable[..., Any]) -> Callable[..., Any]:
@@ -399,9 +399,11 @@ _CALLS: tuple[tuple[Any, str, str, Callable[[Callable[..., Any]], Callable[..., 
     (random, "sample", "", _of_sets),
     (random, "shuffle", "random", _by_numbers),
 )
-"""Functions that took other arguments: their module, the argument that went (if it had a name), what takes both."""
+"""Functions whose arguments have changed: the module, the function, the name of the dropped argument (if it has one),
+and a function that wraps it to take both forms.
+"""
 _TAKING: list[Callable[..., Any]] = []
-"""Those that take both in this process."""
+"""The functions that are wrapped in this process."""
 
 
 def strtobool(val: str) -> int:
@@ -416,7 +418,7 @@ def strtobool(val: str) -> int:
 
 @total_ordering
 class LooseVersion:
-    """A version whose parts, numbers and words, are compared one by one."""
+    """A version that is compared part by part, numbers and words."""
 
     def __init__(self, vstring: str):
         self.vstring = vstring
@@ -450,11 +452,11 @@ _DISTUTILS: dict[str, dict[str, Any]] = {
     "distutils.version": {"LooseVersion": LooseVersion},
     "distutils.spawn": {"find_executable": shutil.which},
 }
-"""What scripts take of `distutils`, which Python had until 3.11."""
+"""The names that scripts use of `distutils`, which Python had until 3.11, by module."""
 
 
 class Distutils(MetaPathFinder, Loader):
-    """Finds `distutils` where nothing else does."""
+    """A finder and loader of `distutils`, used where no other finder has it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -464,7 +466,7 @@ class Distutils(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=fullname == "distutils") if found else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """None: an empty module is made."""
+        """None, so that Python makes an empty module."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -473,7 +475,7 @@ class Distutils(MetaPathFinder, Loader):
 
 
 def give_names() -> None:
-    """Gives Python's modules and numpy the names that they had; what is still there stays as it is."""
+    """Restores dropped names in Python's modules and numpy; existing names stay unchanged."""
     for name, value in _NUMPY.items():
         if name not in vars(np):
             setattr(np, name, value)

@@ -1,4 +1,4 @@
-"""Steps of trainers in which nothing is exchanged: which these are, and what is run in them."""
+"""Steps of trainers without an exchange: when they occur, and which program runs in them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pstranspile.runtime.run import run
 from pstranspile.runtime.run.feeds import fetched, written_names
 from pstranspile.runtime.run.scope import Scope
 
-# What a script has made of the programs of a machine, beside what the machine plays.
+# The programs that a script derives from a machine's program, beside the one that the machine runs.
 
 _OF_STEPS = frozenset({"send", "send_barrier", "recv", "fetch_barrier"})
 
 
 def quiet(program: Program, trained: Program) -> Program:
-    """A copy for tests without the ops by which a step gives gradients to servers and takes what they make of them.
+    """A copy for tests without the ops by which a step sends gradients to servers and receives their results.
 
-    `trained` is the program that trains: what it writes and the copy does not are gradients, and what ops that prepare
-    or join messages would make of those is left out too.
+    `trained` is the program that trains: the variables that it writes and the copy does not are gradients, so ops that
+    prepare or join messages from these are left out too.
     """
     return without_steps(program, {*written_names(trained)} - written_names(program))
 
 
 def without_steps(program: Program, gone: Iterable[str]) -> Program:
-    """The program without the ops by which a step gives gradients to servers and takes what they make of them.
+    """The program without the ops by which a step sends gradients to servers and receives their results.
 
-    The variables `gone` are made no more, and what would prepare or join messages of them is left out too.
+    The variables `gone` are no longer written, so ops that prepare or join messages from these are left out too.
     """
     gone, kept = {*gone}, list[Op]()
     for op in program.main_block.ops:
@@ -43,9 +43,9 @@ def without_steps(program: Program, gone: Iterable[str]) -> Program:
 
 
 class Around:
-    """The ops of block 0 before and after the one that serves, which run in the scope of the script.
+    """The ops of block 0 before and after the op that serves, which run in the scope of the script.
 
-    What those before it make is there for those after it, as if they were one program.
+    The later ones can read what the earlier ones write, as if they were one program.
     """
 
     def __init__(self, program: Program, serving: Op, scope: Scope):
@@ -56,7 +56,7 @@ class Around:
         self._made: dict[str, Any] = {}
 
     def begin(self, feed: Mapping[str, Any]) -> None:
-        """Runs the ops before. Raises DiagnosticError."""
+        """Runs the ops before the op that serves. Raises DiagnosticError."""
         read = set(read_first(self._after.main_block.ops))
         self._made = {name: value for name, value in feed.items() if name in read}
         if self._before.main_block.ops:
@@ -64,7 +64,7 @@ class Around:
             self._made.update(run(self._before, feed, sorted(read & written), self._scope))
 
     def end(self, fetch: Sequence[str]) -> dict[str, Any]:
-        """Runs the ops after, and gives what is fetched. Raises DiagnosticError."""
+        """Runs the ops after the op that serves, and returns the fetched values. Raises DiagnosticError."""
         if not self._after.main_block.ops:
             return held_in(self._scope, self._after, fetch)
         kept = {name for name, var in self._after.main_block.vars.items() if var.persistable}
@@ -74,7 +74,9 @@ class Around:
 
 
 def held_in(scope: Scope, program: Program, names: Sequence[str]) -> dict[str, Any]:
-    """The variables of a program that a scope holds. Raises DiagnosticError for one that it does not hold."""
+    """The values in a scope of variables of a program, by name. Raises DiagnosticError for a variable
+    without a value.
+    """
     return {name: fetched(program, name, scope.get(name)) for name in names}
 
 
@@ -93,21 +95,23 @@ class Pace(NamedTuple):
 
 
 Between: TypeAlias = Callable[[Program], Program]
-"""Gives what a trainer runs in a step without an exchange, of the program that it runs in the others."""
+"""A function that derives the program that a trainer runs in a step without an exchange from the one it
+runs in others.
+"""
 
 
 class Turned(NamedTuple):
-    """A job whose trainers run another program than the main one in most steps."""
+    """A job whose trainers run a derived program instead of the main one in most steps."""
 
     besides: Mapping[str, Program]
-    """Such programs of the source, by name."""
+    """The derived programs of the source, by name."""
     text: str
-    """The program that each step of the source runs, as `check` takes it."""
+    """A text that says which program each step of the source runs, in the form that `check` takes."""
     pace: Pace
     between: Between
 
 
 def without_averages(program: Program) -> Program:
-    """The program of a trainer that averages parameters, without what averages them: it updates its own."""
+    """A trainer's program without the ops that average parameters, so that it applies only its own updates."""
     ops = program.main_block.ops
     return part_of(program, [op for op in ops if op.origin is None or op.origin.rule not in _AVERAGING])

@@ -1,4 +1,4 @@
-"""Learning rates that scripts change between runs, as `paddle.optimizer.lr` of 2.x has them."""
+"""Learning rates that scripts change between runs, as in `paddle.optimizer.lr` of 2.x."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pstranspile.runtime.run.scope import Scope
 
 
 class LRScheduler:
-    """A learning rate that goes by a count of epochs, which `step` increases; subclasses say how in `get_lr`.
+    """A learning rate that depends on a count of epochs, which `step` increases; subclasses compute it in `get_lr`.
 
-    Called, it gives the rate that holds now. Each run of a program that trains with it sets the program's learning
-    rate to that. Raises TypeError for a rate that is no number.
+    Calling the scheduler returns the present rate. Each run of a program that trains with it sets the program's
+    learning rate to this rate. Raises TypeError for a rate that is not a number.
     """
 
     keys: tuple[str, ...] | list[str] = ("last_epoch", "last_lr")
-    """What `state_dict` has."""
+    """The names of the attributes in `state_dict`."""
 
     def __init__(self, learning_rate: float = 0.1, last_epoch: int = -1, verbose: bool = False):
         if not isinstance(learning_rate, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -32,7 +32,7 @@ class LRScheduler:
         self.step()
 
     def __call__(self) -> float:
-        """The rate that holds now."""
+        """The present rate."""
         return self.last_lr
 
     def get_lr(self) -> float:
@@ -40,7 +40,7 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} does not say what its rates are: write get_lr")
 
     def on_servers(self, steps: int) -> Schedule:
-        """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates.
+        """The schedule that servers follow instead of calls of `step`: an epoch ends every `steps` updates.
 
         Raises NotHere for schedules that servers do not compute, as in 2.x.
         """
@@ -50,7 +50,7 @@ class LRScheduler:
         )
 
     def step(self, epoch: int | None = None) -> None:
-        """Goes on to the next epoch, or to one that is given."""
+        """Moves to the next epoch, or to a given one, and computes its rate."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         closed = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
         self.last_lr = (closed or self.get_lr)()
@@ -61,7 +61,7 @@ class LRScheduler:
             print(f"Epoch {self.last_epoch}: {type(self).__name__} set learning rate to {self.last_lr}.")
 
     def state_keys(self) -> None:
-        """Sets `keys`; for subclasses with more of them."""
+        """Sets `keys`; subclasses with a larger state override it."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state by name."""
@@ -69,7 +69,7 @@ class LRScheduler:
         return {key: vars(self)[key] for key in self.keys if key in vars(self)}
 
     def set_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes a state over. Raises RuntimeError where a part is missing."""
+        """Sets the state. Raises RuntimeError if `state_dict` lacks a part."""
         self.state_keys()
         for key in self.keys:
             if key not in state_dict:
@@ -82,5 +82,5 @@ class LRScheduler:
 
 
 def set_rate(scheduler: LRScheduler, name: str, scope: Scope) -> None:
-    """Makes the variable of a program's learning rate what holds now."""
+    """Sets the variable of a program's learning rate to the present rate."""
     scope.put(name, np.array([scheduler()], "float32"))

@@ -1,4 +1,4 @@
-"""One op alone, run on the variables of a scope."""
+"""Runs a single op on the variables of a scope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run import run
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-# Fluid's executor of its core: it takes what a program reads from a scope, and leaves there what is asked for.
+# The executor of Fluid's core: it reads a program's variables from a scope, and writes results to it.
 
 
 class Executor:
@@ -41,10 +41,10 @@ class Executor:
         create_vars: bool = True,
         skip_ref_cnt_vars: Sequence[str] = (),
     ) -> None:
-        """Runs block 0 once. Raises NotHere for others, DiagnosticError for what can't be run.
+        """Runs block 0 once. Raises NotHere for other blocks, DiagnosticError for a program that can't be run.
 
-        Without `create_local_scope` all variables are then known in the scope. Values have those that are persistable
-        or are named by `skip_ref_cnt_vars`; all others were let go.
+        Without `create_local_scope`, the scope then has all variables of the block. Those that are persistable or in
+        `skip_ref_cnt_vars` have values; the others have none, because they were released.
         """
         if block_id:
             raise refused(f"core.Executor.run of block {block_id}", "an op of block 0 runs the other blocks")
@@ -74,7 +74,7 @@ _OF_ALL = ("op_role", "op_role_var", "op_callstack")
 
 
 class Operator:
-    """An op that no program holds: `run` reads and writes the variables of a scope."""
+    """An op outside of any program; `run` reads and writes the variables of a scope."""
 
     def __init__(self, op: Op):
         self._op = op
@@ -97,19 +97,19 @@ class Operator:
         return self._op.type
 
     def inputs(self) -> dict[str, list[str]]:
-        """The variables of every input slot."""
+        """The variables of every input slot, by slot."""
         return {slot: list(names) for slot, names in sorted(self._op.inputs.items())}
 
     def outputs(self) -> dict[str, list[str]]:
-        """The variables of every output slot."""
+        """The variables of every output slot, by slot."""
         return {slot: list(names) for slot, names in sorted(self._op.outputs.items())}
 
     def input_vars(self) -> list[str]:
-        """All variables read."""
+        """The names of all variables that the op reads."""
         return list(self._op.input_names)
 
     def output_vars(self) -> list[str]:
-        """All variables written."""
+        """The names of all variables that the op writes."""
         return list(self._op.output_names)
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ class Operator:
         return f"Op({self.type()}), inputs:{{{inputs}}}, outputs:{{{outputs}}}."
 
     def run(self, scope: Scope, _place: Any = None) -> None:
-        """Runs the op once. Raises DiagnosticError for what can't be run."""
+        """Runs the op once. Raises DiagnosticError if it can't be run."""
         read = {name: declared(name, scope.core.get(name)) for name in self._op.input_names}
         key = tuple(read.items())
         program = self._programs.get(key)
@@ -146,7 +146,7 @@ class Operator:
 
 
 def declared(name: str, value: Value) -> Var:
-    """A persistable variable that is declared as what a value is."""
+    """A declaration of a persistable variable with the kind, element type and dims of a value."""
     if isinstance(value, SelectedRows):
         tensor = TensorType(dtype_of(value.value.dtype), (int(value.height), *value.value.shape[1:]))
         return Var(name, VarKind.SELECTED_ROWS, tensor, persistable=True)

@@ -1,7 +1,7 @@
-"""Programs whose ops talk to other machines, as a script wrote them itself: no transpile has made a job of them.
+"""Runs programs whose ops communicate with other machines and were written by the script itself, not by a transpile.
 
-Such a program knows addresses and names, not the programs of the others. So its ops make the calls of Fluid's gRPC
-service, and its `listen_and_serv` takes them.
+Such a program has addresses and names, but not the programs of the other machines. So its ops make the calls of Fluid's
+gRPC service, and its `listen_and_serv` answers them.
 """
 
 from __future__ import annotations
@@ -40,21 +40,23 @@ if TYPE_CHECKING:
     from pstranspile.fluid.net.requests import Requests
 
 
-# A server whose program a script wrote itself: its trainers are any that call, as many as it says.
+# A server whose program was written by the script itself. It does not know its trainers, only their number.
 
 NAME = "pserver_0"
 
 
 @dataclass(frozen=True)
 class _WrittenJob:
-    """What is known of a job of which there is one server's program alone."""
+    """A job of which only the server's program is known."""
 
     server: Role
     job: Job | None = None
     distributed_vars: tuple[DistributedVar, ...] = ()
 
     def roles(self) -> dict[str, Role]:
-        """The server, and the trainers that it waits for, whose programs nobody knows here."""
+        """The roles by name: the server, and the trainers that it waits for, with empty programs because theirs are
+        unknown.
+        """
         op = listening_op(self.server.main)
         assert op is not None
         count: Any = op.attrs.get("Fanin", 1)
@@ -63,7 +65,7 @@ class _WrittenJob:
 
 
 class WrittenServer(ServerMachine):
-    """A server that is given its program, and works in the scope of the script."""
+    """A server that runs a given program in the scope of the script."""
 
     def __init__(self, program: Program):
         role = Role(NAME, _keeping(program), Program())
@@ -71,7 +73,7 @@ class WrittenServer(ServerMachine):
         self._remember(program, role.main)
 
     def terms(self, **edited: Program) -> tuple[Terms, Place]:
-        """What the processes agree on, and where this one is. Raises DiagnosticError."""
+        """The terms that the processes agree on, and the place of this one. Raises DiagnosticError."""
         op = listening_op(self.role.main)
         assert op is not None
         require_callable({NAME: str(op.attrs["endpoint"])})
@@ -79,12 +81,14 @@ class WrittenServer(ServerMachine):
 
     @property
     def hash(self) -> str:
-        """What tells the server's program from others."""
+        """A hash of the server's program."""
         return fingerprint(self.role.module).partition(":")[2]
 
 
 def _keeping(program: Program) -> Program:
-    """The program that keeps what the blocks of its server write, to be asked for."""
+    """The program with the variables that the blocks of its server write made persistable, so that trainers can ask for
+    them.
+    """
     main = program.main_block
     written = {name for block in program.blocks[1:] for op in block.ops for name in op.output_names}
     kept = {name: var._replace(persistable=var.persistable or name in written) for name, var in main.vars.items()}
@@ -92,11 +96,11 @@ def _keeping(program: Program) -> Program:
 
 
 _MOST_PROGRAMS = 16
-"""Programs that are kept ready to be run again."""
+"""The number of programs that are kept ready to be run again."""
 
 
 def talks(program: Program) -> bool:
-    """Whether ops of block 0 talk to servers, or serve."""
+    """Whether ops of block 0 call servers, or serve."""
     return any(_asks_or_serves(op) or _looks_up(op) for op in program.main_block.ops)
 
 
@@ -105,14 +109,14 @@ def _asks_or_serves(op: Op) -> bool:
 
 
 def _looks_up(op: Op) -> bool:
-    """Whether an op takes the rows of its table from servers."""
+    """Whether an op looks the rows of its table up on servers."""
     return bool(facts_of(op.type).looks_up and op.attrs.get("remote_prefetch")) and bool(text_list(op, "epmap"))
 
 
 def with_lookups(program: Program) -> Program:
-    """The program with `distributed_lookup_table` where ops take rows from servers.
+    """The program with `distributed_lookup_table` where ops look rows up on servers.
 
-    Losses that draw the classes they look at have them drawn by the op itself; all rows are there for it.
+    A loss that samples classes gets the whole table, because the op itself draws the classes.
     """
     ops: list[Op] = []
     variables = dict(program.main_block.vars)
@@ -140,14 +144,16 @@ def with_lookups(program: Program) -> Program:
 
 @cache
 def _channel_to(endpoint: str, _process: int) -> Any:
-    """The channel on which all programs of a process call a server, who tells trainers apart by it."""
+    """The channel on which all programs of a process call a server, which tells trainers apart by their channels."""
     from pstranspile.fluid.net.requests import channel_to
 
     return channel_to(endpoint)
 
 
 class _Remote(Machine):
-    """A server elsewhere. What is posted to it becomes a call, whose answer is there when the call is over."""
+    """A server in another process. A message posted to it becomes a call, whose answer is there when
+    the call returns.
+    """
 
     def __init__(self, endpoint: str, network: Network, requests: Requests):
         super().__init__(endpoint, network)
@@ -155,7 +161,7 @@ class _Remote(Machine):
         self.asking: dict[str, Trainer] = {}
 
     def receive(self, message: Message) -> None:
-        """Makes the call of a message. Raises Refused."""
+        """Makes the call that a message stands for. Raises Refused."""
         with naming_wait(
             lambda: f"{message.source} waits for {self.name} to answer ({message.kind.replace('_', ' ')})"
         ):
@@ -173,11 +179,11 @@ class _Remote(Machine):
                 self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
 
     def waiting(self) -> None:
-        """Does nothing: calls are waited for where they are made."""
+        """Does nothing, because each call blocks until it is answered."""
 
 
 class _Client:
-    """The trainer that runs one program, and the servers that its ops name."""
+    """A trainer that runs one program, and the servers that the program's ops name."""
 
     seed: int | None = None
     folder: str = "."
@@ -210,11 +216,11 @@ class _Client:
         return remote
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
-        """What the trainer does at an op that talks. Raises DiagnosticError."""
+        """The action of the trainer at an op that communicates. Raises DiagnosticError."""
         return make_rpc(trainer, exchange, program, self.remotes)
 
     def initialise(self, trainer: Trainer) -> None:
-        """Does nothing: the scope is the script's."""
+        """Does nothing, because the scope is the script's."""
 
     def run(self, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Value]:
         """Runs the program once. Raises DiagnosticError, Refused."""
@@ -230,12 +236,12 @@ class _Client:
 
 
 def endpoints_of(op: Op) -> Sequence[str]:
-    """The servers that an op names."""
+    """The endpoints of the servers that an op names."""
     return [*text_list(op, "epmap"), *text_list(op, "endpoints")]
 
 
 def _tables(op: Op, declared: Mapping[str, Var]) -> Iterator[tuple[str, str, Var]]:
-    """The parts of tables that a lookup names: endpoint, name, and what is there."""
+    """The parts of the table that a lookup reads: endpoint, name, and declaration of each."""
     if op.type != "distributed_lookup_table":
         return
     table = declared[op.inputs["W"][0]]
@@ -249,14 +255,15 @@ def _tables(op: Op, declared: Mapping[str, Var]) -> Iterator[tuple[str, str, Var
 
 
 class Talker:
-    """Runs the programs of a process that talk."""
+    """Runs the programs of a process that communicate with other machines."""
 
     def __init__(self) -> None:
         self._clients: dict[int, tuple[Program, _Client]] = {}
 
     def run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Value]:
-        """Runs a program once; one that serves, until all its trainers have left. Raises DiagnosticError, and
-        RuntimeError where a server does not answer.
+        """Runs a program once; a program that serves runs until all its trainers have left.
+
+        Raises DiagnosticError, and RuntimeError where a server does not answer.
         """
         if listening_op(program) is not None:
             return WrittenServer(program).run(program, MAIN, feed, fetch, scope)

@@ -1,4 +1,6 @@
-"""What is shown of a script that has failed: its own lines, without those of this package beneath them."""
+"""Shows the error of a script that has failed: with the script's own lines, without the lines of this package that they
+call.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def _is_of_script(frame: FrameSummary) -> bool:
 
 
 def rendered(problem: DiagnosticError) -> str:
-    """Findings with the lines of the script that they are about, and with the line that was run."""
+    """Diagnostics as text, with the lines of the script that they are about and the line that was run."""
     diagnostics = list(problem.diagnostics)
     frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
     if frames and frames[-1].lineno:
@@ -54,8 +56,8 @@ _Finding = TypeVar("_Finding", Diagnostic, Note)
 
 
 def _at_line(finding: _Finding) -> _Finding:
-    """The finding with all of its line marked where only the line is known, unless it has the name that the finding is
-    about.
+    """The finding with its whole line marked where no column is known, unless the line contains the name that the
+    finding is about.
     """
     place = finding.location
     line = linecache.getline(place.file, place.line) if place is not None and not place.column else ""
@@ -65,9 +67,10 @@ def _at_line(finding: _Finding) -> _Finding:
 
 
 def traceback_of(problem: BaseException) -> str:
-    """The traceback as Python prints it, without the lines that start a script, and without those of this package where
-    it refuses what the script asks for, or where the system does (OSError). Another exception that this package does
-    not raise itself keeps all: it may be a fault here.
+    """The traceback as Python prints it, without the lines that start a script.
+
+    Lines of this package are left out where it raises the exception itself, or the system does (OSError). Other
+    exceptions keep them, because they may be a fault of this package.
     """
     if isinstance(problem, ImportError):
         _suggest(problem)
@@ -85,7 +88,7 @@ _NOT_IMPORTED = re.compile(r"cannot import name '([^']+)' from '([^']+)'")
 
 
 def _suggest(problem: ImportError) -> None:
-    """Adds the nearest name to the message of an import that has failed, where it is one of Paddle that is misspelt."""
+    """Adds the nearest name to the message of a failed import, where a name of Paddle may be misspelt."""
     given = _NOT_IMPORTED.match(problem.msg)
     held = sys.modules.get(given[2]) if given else None
     if given and held is not None and given[2].startswith("pstranspile."):
@@ -98,7 +101,7 @@ def _suggest(problem: ImportError) -> None:
 
 
 def _without_ours(frames: Iterable[FrameSummary]) -> Iterator[FrameSummary]:
-    """The frames without those of this package, and of Python's library where this package has called it."""
+    """The frames without those of this package, and without those of other libraries that this package has called."""
     beneath = False
     for frame in frames:
         beneath = _is_ours(frame) or (beneath and not _is_of_script(frame))
@@ -107,7 +110,7 @@ def _without_ours(frames: Iterable[FrameSummary]) -> Iterator[FrameSummary]:
 
 
 def _chain(shown: TracebackException) -> Iterator[TracebackException]:
-    """An exception, its cause, that one's cause, and so on; the context where there is no cause."""
+    """An exception, its cause, the cause of the cause, and so on; the context where there is no cause."""
     current: TracebackException | None = shown
     while current is not None:
         yield current

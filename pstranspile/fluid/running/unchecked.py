@@ -1,6 +1,7 @@
-"""Programs that take what is fed as it is.
+"""Programs that accept fed values of any form.
 
-Fluid compares only variables that are marked with their declaration, and of these not the sequences that rows are in.
+Fluid compares a fed value with the declaration of its variable only if the variable is marked, and even then not the
+LoD.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from pstranspile.runtime.run.feeds import mismatch
 from pstranspile.runtime.values import LoDTensor
 
 _MOST = 16
-"""How many programs a cache of `declared_as_fed` keeps."""
+"""The greatest number of programs in a cache of `declared_as_fed`."""
 
 Cache = dict[object, tuple[Program, Program]]
-"""Programs with other declarations, by the program they were made of and by the declarations; both are kept alive."""
+"""Programs with changed declarations, by the program that they were made of and the changes. Both programs are kept
+alive, so that an `id` in a key is not used again.
+"""
 
 
 def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache, *, any_dims: bool = False) -> Program:
-    """The program, with variables that are fed something else than declared declared as what is fed.
+    """The program, with variables declared as the values that they are fed, where these differ from the declaration.
 
-    What is fed to variables that are marked was compared with their declaration before. With `any_dims`, the dims that
-    differ are declared as not known, so that other feeds fit as well.
+    Values fed to marked variables were compared with the declarations before. With `any_dims`, dims that differ are
+    declared as unknown, so that later feeds fit as well.
     """
     variables = program.main_block.vars
     found: dict[str, TensorType] = {}
@@ -58,9 +61,10 @@ def _dims_of_both(declared: tuple[int, ...], fed: tuple[int, ...]) -> tuple[int,
 
 
 def _meets_kept(program: Program, name: str, dtype: DType) -> bool:
-    """Whether what comes of a variable meets one of this element type that is kept, such as a parameter, in an op.
+    """Whether an op combines values computed from a variable with a persistable variable of this element type, such as
+    a parameter.
 
-    Fluid's ops refuse two element types there, so a value of another one can't have been meant.
+    Fluid's ops refuse two element types there, so the script can't have meant to feed another one.
     """
     variables, derived = program.main_block.vars, {name}
     for block in program.blocks:
@@ -83,7 +87,7 @@ def _redeclared(program: Program, types: Mapping[str, TensorType]) -> Program:
 
 
 def _type_of(value: Any) -> TensorType | None:
-    """What a variable that holds a value like this one is declared as, None for values that no variable holds."""
+    """The type of a variable that has this value, None for a value that no tensor variable can have."""
     data, levels = (value.data, len(value.lod)) if isinstance(value, LoDTensor) else (value, 0)
     if not isinstance(data, np.ndarray):
         return None

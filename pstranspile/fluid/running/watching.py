@@ -1,4 +1,4 @@
-"""What looks at the runs of programs: the check for numbers that are not finite, and the profiler."""
+"""Watchers of the runs of programs: the check for numbers that are not finite, and the profiler."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.watchers import Cost, NotFinite, Profile
 
-# Handlers that are told of variables, every so many seconds, while a program is trained on a data set.
+# Handlers that receive variables at regular intervals while a program is trained on a data set.
 
 
 class Monitor:
-    """Tells a handler the variables that `look` gives, in a thread, in every period of whole seconds.
+    """Calls a handler with the variables that `look` returns, in a thread of its own, once in every period of whole
+    seconds.
 
-    The variables are those after a batch: `between` is called after each. As a context, it ends with its block, with
-    what the handler has raised.
+    The variables have their values after a batch: `between` is called after each. As a context manager, it stops the
+    thread at the end of its block, and raises what the handler has raised.
     """
 
     wait: Callable[[Event, float], bool] = staticmethod(Event.wait)
-    """Waits for an event, but no longer than so many seconds; whether it has come."""
+    """Waits for an event up to a number of seconds; returns whether it was set."""
 
     def __init__(self, handler: Callable[[Mapping[Any, Any]], object], seconds: float, look: Callable[[], Any]):
         self._handler, self._seconds, self._look = handler, ceil(seconds), look
         self._stopped = Event()
         self.asked = Event()
-        """Set while the handler's thread waits for variables."""
+        """An event that is set while the handler's thread waits for variables."""
         self._given: Queue[Any] = Queue()
         self._problem: BaseException | None = None
         self._thread = Thread(target=self._tell, daemon=True)
@@ -57,7 +58,9 @@ class Monitor:
             self._problem = problem
 
     def between(self) -> None:
-        """Gives the handler's thread what there is now, if it has asked. Raises what the handler has raised."""
+        """Gives the handler's thread the present variables, if it waits for them. Raises what the
+        handler has raised.
+        """
         if self._problem is not None:
             raise self._problem
         if self.asked.is_set():
@@ -76,7 +79,7 @@ class Monitor:
             raise self._problem
 
 
-# What `fluid.profiler` measures: each op that ran, as a table by op types and as a file that Fluid's tools read.
+# The measurements of `fluid.profiler`: each op that ran, as a table by op types and as a file that Fluid's tools read.
 
 _ORDERS: dict[str, Callable[[Cost], float]] = {
     "calls": lambda cost: cost.calls,
@@ -86,11 +89,11 @@ _ORDERS: dict[str, Callable[[Cost], float]] = {
     "ave": lambda cost: cost.seconds / cost.calls,
 }
 KEYS = ("default", *_ORDERS)
-"""The orders of a table's rows."""
+"""The keys by which the rows of a table can be sorted."""
 
 
 class Timed(NamedTuple):
-    """An op that ran: its type, when it ended, in nanoseconds since 1970, and its nanoseconds."""
+    """An op that ran: its type, its end in nanoseconds since 1970, and its duration in nanoseconds."""
 
     op_type: str
     end: int
@@ -98,7 +101,9 @@ class Timed(NamedTuple):
 
 
 class Profiler(Profile):
-    """Measures runs op by op. The time of an op with a block includes that of the ops in it, which count as well."""
+    """Measures runs op by op. The time of an op with a block includes the ops in the block, which are also counted
+    separately.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,12 +111,14 @@ class Profiler(Profile):
         self.timed: list[Timed] = []
 
     def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
-        """Keeps the time of one op, which has just ended."""
+        """Records the duration of an op that has just ended."""
         super().__call__(bound, made, seconds)
         self.timed.append(Timed(bound.op.type, time.time_ns(), int(seconds * 1e9)))
 
     def report(self, key: str) -> str:
-        """A table in Fluid's columns. The op types come in the order of their first ends, or the largest first."""
+        """A table in Fluid's columns, with the op types sorted by `key`, the largest first, or else in the order of
+        their first ends.
+        """
         elapsed = (time.time_ns() - self.start) / 1e6
         costs = list(self.costs.values())
         if key in _ORDERS:
@@ -145,12 +152,12 @@ class Profiler(Profile):
 
 
 active: list[Profiler] = []
-"""The profilers that are at work: the script's, and that of a data set's training."""
+"""The profilers that are measuring: the script's, and the one of a training on a data set."""
 
 
 @contextmanager
 def profiled() -> Generator[None]:
-    """Measures the ops that run in the block, and prints their times by types."""
+    """A context manager that measures the ops run in its block, and then prints their times by type."""
     active.append(Profiler())
     try:
         yield
@@ -158,29 +165,33 @@ def profiled() -> Generator[None]:
         print(active.pop().report("total"))
 
 
-# What is told of compiles and of runs, while a script runs.
+# Watchers of the compiles and runs of a script.
 
 
 class Watcher(Protocol):
-    """Is told what a script does."""
+    """An object that is called when a script compiles or runs a program."""
 
     def transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
-        """A program was compiled for a cluster. `turns` says which program each step runs, if not the main one."""
+        """Called when a program was compiled for a cluster. `turns` says which program each step runs, if it is not the
+        main one.
+        """
         ...
 
     def running(self, program: Any) -> None:
-        """A program of `graph` is about to be run on one machine."""
+        """Called when a program of `graph` is about to be run on one machine."""
         ...
 
 
 WATCHERS: list[Watcher] = []
 ASSUMED: dict[str, str] = {}
-"""The cluster that role makers take where the environment names none, as variables that launchers set; empty: none."""
+"""The cluster that role makers assume where the environment names none, as the variables that launchers set; empty for
+none.
+"""
 
 
 def assume(told: str) -> bool:
-    """Puts the assumed cluster into the environment where that has no variable `told`, and says so; whether the
-    environment has the variable now.
+    """Whether the environment has the variable `told`, which it gets, with the rest of the assumed cluster, if it lacks
+    it; this is reported on stderr.
     """
     if not os.environ.get(told) and told in ASSUMED:
         for name, value in ASSUMED.items():
@@ -196,7 +207,7 @@ def assume(told: str) -> bool:
 
 
 def tell_transpiled(compiled: Compiled, turns: str | None = None) -> None:
-    """Tells all watchers of a compile, and which program each step runs if it is not the main one."""
+    """Calls all watchers after a compile; `turns` says which program each step runs, if it is not the main one."""
     for watcher in WATCHERS:
         watcher.transpiled(compiled, turns)
 
@@ -207,20 +218,22 @@ def trains(program: Any) -> bool:
 
 
 def tell_run(program: Any) -> None:
-    """Tells all watchers of a run; and the user, once, if it trains on this machine alone where there are others."""
+    """Calls all watchers before a run. Warns once if the run trains on this machine alone although the
+    job has others.
+    """
     for watcher in WATCHERS:
         watcher.running(program)
     _ALONE.running(program)
 
 
 class _Alone:
-    """Whether it was told that the processes of a job train without each other."""
+    """The watcher that warns when the processes of a job train without each other."""
 
     def __init__(self) -> None:
         self._looked = False
 
     def running(self, program: Any) -> None:
-        """A program is about to be run on one machine. The first one that trains is looked at, on trainer 0."""
+        """Called before a run on one machine; checks, on trainer 0, the first program that trains."""
         if self._looked or not trains(program):
             return
         self._looked = True
@@ -238,7 +251,7 @@ class _Alone:
 _ALONE = _Alone()
 
 
-# `FLAGS_check_nan_inf`: runs that stop at the first op which makes NaN or infinity.
+# `FLAGS_check_nan_inf`: runs stop at the first op that writes NaN or infinity.
 
 _ROLES = {
     "backward": OpRole.BACKWARD,
@@ -255,7 +268,9 @@ def _listed(name: str) -> list[str]:
 
 
 class Finite(NotFinite):
-    """Stops the run, but for the ops, roles and variables that `PADDLE_INF_NAN_SKIP_...` of the environment name."""
+    """Stops a run at NaN or infinity, except in the ops, roles and variables that `PADDLE_INF_NAN_SKIP_...` of the
+    environment name.
+    """
 
     def __init__(self) -> None:
         self._types = frozenset(_listed("PADDLE_INF_NAN_SKIP_OP"))
@@ -265,7 +280,7 @@ class Finite(NotFinite):
         self._roles = OpRole(sum(_ROLES.get(role, OpRole.FORWARD) for role in dict.fromkeys(roles)))
 
     def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
-        """Looks at the outputs of one op. Raises DiagnosticError."""
+        """Checks the outputs of one op. Raises DiagnosticError."""
         op = bound.op
         role = op.role or OpRole.FORWARD
         if op.type in self._types or role & self._roles or (self._forward and not role):
@@ -278,5 +293,5 @@ class Finite(NotFinite):
 
 
 def watchers() -> tuple[NotFinite | Profiler, ...]:
-    """The watchers of a run, as flags and the script say now."""
+    """The watchers of a run, according to the present flags and the script's profilers."""
     return (*active, Finite()) if FLAGS["FLAGS_check_nan_inf"] else tuple(active)

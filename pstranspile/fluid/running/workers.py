@@ -1,4 +1,6 @@
-"""Threads that work ahead for a reader: whoever ends it early, as an interrupt does, waits for none of them."""
+"""Threads that work ahead for a reader. A reader that is ended early, for example by an interrupt, does not wait for
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ _Made = TypeVar("_Made")
 
 
 class Workers(Generic[_Made]):
-    """So many threads, which do what they are given in order.
+    """A number of threads that carry out calls in the order in which they are submitted.
 
-    As a context, it waits at the end for what was given, unless an exception ends the block: what has not begun is
-    dropped then, and what has begun is left alone. The threads keep no process from ending.
+    As a context manager, it waits at the end for all calls. If an exception ends the block, calls that have not begun
+    are dropped, and the others are not waited for. The threads are daemons: they do not keep the process from ending.
     """
 
     def __init__(self, count: int):
@@ -33,13 +35,13 @@ class Workers(Generic[_Made]):
                 future.set_exception(problem)
 
     def submit(self, function: Callable[..., _Made], *arguments: Any) -> Future[_Made]:
-        """Gives the threads a call; its result comes in the future."""
+        """Queues a call for the threads; returns the future of its result."""
         future: Future[_Made] = Future()
         self._given.put((future, function, arguments))
         return future
 
     def map(self, function: Callable[..., _Made], *arguments: Iterable[Any]) -> Iterator[_Made]:
-        """The results of calls with these arguments, all of which are given at once, in order."""
+        """The results of calls with these arguments, in order; all calls are queued at once."""
         waiting = [self.submit(function, *each) for each in zip(*arguments, strict=False)]
         return (future.result() for future in waiting)
 

@@ -1,4 +1,4 @@
-"""Fluid's `transpiler`: one program becomes those of a cluster."""
+"""Fluid's `transpiler`: turns one program into the programs of a cluster."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pstranspile.fluid.transpiler.distribute_transpiler import RoundRobin as Rou
 
 
 def memory_optimize(input_program: Any, *_: Any, **__: Any) -> None:
-    """Does nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
+    """Does nothing, as in Fluid 1.8, because values are always released after their last use."""
 
 
 def release_memory(input_program: Any, skip_opt_set: Any = None) -> None:
-    """Does nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
+    """Does nothing, as in Fluid 1.8, because values are always released after their last use."""
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -1,4 +1,4 @@
-"""Fluid's collective transpilers over this compiler.
+"""Fluid's collective transpilers, which use this package's compiler.
 
 startup, main = GradAllReduce(nrings=2).transpile(startup, main, rank, endpoints, endpoints[rank], wait_port=False)
 """
@@ -23,9 +23,9 @@ class Transpiled(NamedTuple):
 
 
 class Collective:
-    """What the collective transpilers share; `nrings` is the number of communicators.
+    """The base class of the collective transpilers; `nrings` is the number of communicators.
 
-    Programs are values: where Fluid edits those that it is given, `transpile` returns others.
+    Programs are values: `transpile` returns new ones, where Fluid edits the given ones.
     """
 
     mode: str = ""
@@ -46,10 +46,10 @@ class Collective:
     ) -> Transpiled:
         """The programs of trainer `rank` of those at `endpoints` (a list, or comma-separated).
 
-        `wait_port` is part of Fluid's signature and changes nothing: programs are made without contacting anyone.
-        Raises ValueError when `rank` and `current_endpoint` do not name the same one of the endpoints (Fluid makes
-        trainers that never meet of it), DiagnosticError when the program or the job can't be compiled,
-        NotImplementedError in the base class.
+        `wait_port` is part of Fluid's signature and has no effect: programs are made without contacting anyone. Raises
+        ValueError when `rank` and `current_endpoint` do not name the same endpoint (Fluid makes trainers of them that
+        never meet), DiagnosticError when the program or the job can't be compiled, NotImplementedError in the base
+        class.
         """
         if not self.mode:
             raise NotImplementedError("Collective is the base of GradAllReduce, LocalSGD and SingleProcessMultiThread")
@@ -62,14 +62,16 @@ class Collective:
 
     @property
     def result(self) -> Compiled:
-        """The compile behind the last `transpile`: plan, warnings, every trainer. Raises RuntimeError before it."""
+        """The result of the last compile: plan, warnings, every trainer. Raises RuntimeError before `transpile` was
+        called.
+        """
         if self._compiled is None:
             raise RuntimeError("call transpile first")
         return self._compiled
 
 
 class GradAllReduce(Collective):
-    """Gradients are averaged over all trainers before they are applied."""
+    """Averages gradients over all trainers before they are applied."""
 
     mode = "grad_allreduce"
 
@@ -78,7 +80,7 @@ class GradAllReduce(Collective):
 
 
 class LocalSGD(Collective):
-    """Trainers update by themselves, then their parameters are averaged, in every step."""
+    """Lets each trainer update by itself, then averages the parameters over all trainers, in every step."""
 
     mode = "local_sgd"
 
@@ -87,7 +89,7 @@ class LocalSGD(Collective):
 
 
 class SingleProcessMultiThread(Collective):
-    """The transpiler GradAllReduce for the devices of one process, with one communicator."""
+    """`GradAllReduce` for the devices of one process, with one communicator."""
 
     mode = "single_process_multi_thread"
 
@@ -96,7 +98,7 @@ class SingleProcessMultiThread(Collective):
 
 
 def check_rank(job: Job, rank: int, current_endpoint: str) -> None:
-    """Raises ValueError unless `current_endpoint` is that of trainer `rank`."""
+    """Raises ValueError unless `current_endpoint` is the endpoint of trainer `rank`."""
     endpoints = job.trainer_endpoints
     if not 0 <= rank < len(endpoints):
         raise ValueError(f"rank is {rank}; there are {len(endpoints)} trainers, numbered from 0")

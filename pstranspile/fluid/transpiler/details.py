@@ -1,4 +1,6 @@
-"""Fluid's `transpiler.details`: programs as text, ops by what they read and write, and variables on servers."""
+"""Fluid's `transpiler.details`: programs as text, searches for ops by their variables, and the overview of variables on
+servers.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from pstranspile.ir.model import MAIN, Module, Var
 from pstranspile.ops.textual import print_module
 
 PAUSE = 0.2
-"""Seconds between two tries."""
+"""Seconds between two attempts to connect."""
 
 
 def wait_server_ready(endpoints: Sequence[str]) -> None:
-    """Returns when something listens at every endpoint; those that are waited for are named on stderr once."""
+    """Returns when a process listens at every endpoint; the endpoints that it waits for are named on stderr once."""
     assert not isinstance(endpoints, str), "wait_server_ready takes a list of endpoints"
     silent = [endpoint for endpoint in endpoints if not _listens(endpoint)]
     if silent:
@@ -51,12 +53,12 @@ def program_to_code(prog: Any, fout: Any = None, skip_op_callstack: bool = True)
 
 
 def get_indent_space(indent: int, space_num: int = 4) -> str:
-    """The space in front of a line."""
+    """The indent of a line."""
     return " " * (indent * space_num)
 
 
 def variable_to_code(var: Any) -> str:
-    """A variable as Fluid prints it."""
+    """A variable as text, in the form that Fluid prints."""
     text = f"{var.name} : fluid.{var.type}"
     tensor = var.type.name in ("LOD_TENSOR", "SELECTED_ROWS")
     text += f".shape{tuple(var.shape)}.astype({var.dtype})" if tensor else ")"
@@ -65,7 +67,9 @@ def variable_to_code(var: Any) -> str:
 
 
 def op_to_code(op: Any, skip_op_callstack: bool = True) -> str:
-    """An op as Fluid prints it: what it writes, its type, what it reads, and its attributes by name."""
+    """An op as text, in the form that Fluid prints: the variables that it writes, its type, those that it reads, and
+    its attributes by name.
+    """
     writes, reads = (
         ", ".join(f"{slot}={held(slot)}" for slot in slots)
         for slots, held in ((op.output_names, op.output), (op.input_names, op.input))
@@ -86,7 +90,7 @@ def op_to_code(op: Any, skip_op_callstack: bool = True) -> str:
 
 
 def block_to_code(block: Any, block_idx: int, fout: Any = None, skip_op_callstack: bool = False) -> None:
-    """Writes a block as Fluid prints it, variables by name, to a file or to standard output."""
+    """Writes a block in the form that Fluid prints, variables by name, to a file or to standard output."""
     shown = [variable_to_code(var) for _, var in sorted(block.vars.items())]
     lines = [*shown, *[""][: len(shown)], *(op_to_code(op, skip_op_callstack) for op in block.ops)]
     body = [get_indent_space(1) + line if line else "" for line in lines]
@@ -94,7 +98,7 @@ def block_to_code(block: Any, block_idx: int, fout: Any = None, skip_op_callstac
 
 
 def delete_ops(block: Any, ops: Any) -> None:
-    """Takes ops out of a block; those that it does not hold don't count."""
+    """Removes ops from a block; ops that are not in the block are ignored."""
     gone = {id(op) for op in ops}
     for index in reversed(range(len(block.ops))):
         if id(block.ops[index]) in gone:
@@ -102,18 +106,18 @@ def delete_ops(block: Any, ops: Any) -> None:
 
 
 def find_op_by_input_arg(block: Any, arg_name: str) -> int:
-    """The place of the first op that reads a variable, -1 without one."""
+    """The index of the first op that reads a variable, -1 if there is none."""
     return next((index for index, op in enumerate(block.ops) if arg_name in op.input_arg_names), -1)
 
 
 def find_op_by_output_arg(block: Any, arg_name: str, reverse: bool = False) -> int:
-    """The place of the first op that writes a variable, of the last one with `reverse`, -1 without one."""
+    """The index of the first op that writes a variable, or with `reverse` of the last one; -1 if there is none."""
     places = [index for index, op in enumerate(block.ops) if arg_name in op.output_arg_names]
     return places[-1 if reverse else 0] if places else -1
 
 
 class UnionFind:
-    """Elements in sets, each in a set of its own at first."""
+    """A partition of elements into disjoint sets; at first each element is a set of its own."""
 
     def __init__(self, elementes: Iterable[Hashable] | None = None):
         self._above: list[int] = []
@@ -142,7 +146,7 @@ class UnionFind:
 
 @dataclass
 class VarStruct:
-    """What is known of a variable without a program around it."""
+    """The facts about a variable outside of a program: name, shape, element type and so on."""
 
     name: str
     shape: Any
@@ -172,7 +176,7 @@ class VarDistributed:
 
     @staticmethod
     def equal(var1: Any, var2: Any) -> bool:
-        """Whether all that is known of two variables is the same."""
+        """Whether two variables agree in all their facts."""
         return _struct(var1) == _struct(var2)
 
     def __str__(self) -> str:
@@ -187,7 +191,7 @@ def _struct(var: Any) -> VarStruct:
 
 
 class VarsDistributed:
-    """All variables on the servers of a job, and questions about them."""
+    """All variables on the servers of a job, with searches over them."""
 
     def __init__(self) -> None:
         self.distributed_vars: list[VarDistributed] = []
@@ -207,11 +211,11 @@ class VarsDistributed:
 
     @staticmethod
     def equal(var1: Any, var2: Any) -> bool:
-        """Whether all that is known of two variables is the same."""
+        """Whether two variables agree in all their facts."""
         return VarDistributed.equal(var1, var2)
 
     def get_distributed_var_by_slice(self, var_name: str) -> VarDistributed | None:
-        """The row of a slice, None for another name."""
+        """The entry of the slice with a name, None if there is none."""
         return next((row for row in self.distributed_vars if row.slice.name == var_name), None)
 
     def get_distributed_var_by_origin_and_ep(self, origin_var_name: str, endpoint: str) -> VarDistributed | None:
@@ -220,7 +224,7 @@ class VarsDistributed:
         return next((row for row in rows if row.endpoint == endpoint), None)
 
     def get_distributed_vars_by_vtypes(self, vtypes: Sequence[str], groupby: bool = False) -> Any:
-        """The rows of some kinds, as a list, or by the name of the whole variable."""
+        """The entries of some kinds, as a list, or grouped by the name of the whole variable."""
         rows = [row for row in self.distributed_vars if row.vtype in vtypes]
         if not groupby:
             return rows
@@ -230,17 +234,17 @@ class VarsDistributed:
         return grouped
 
     def get_distributed_vars_by_ep(self, endpoint: str, vtype: str | None = None) -> list[VarDistributed]:
-        """The rows of a server, of one kind or of all."""
+        """The entries of a server, of one kind or of all kinds."""
         rows = (row for row in self.distributed_vars if row.endpoint == endpoint)
         return [row for row in rows if not vtype or row.vtype == vtype]
 
     def overview(self) -> str:
-        """All rows as text, a line each."""
+        """All entries as text, one a line."""
         return "\n".join(map(str, self.distributed_vars))
 
 
 def overview_of(module: Module, rows: Iterable[DistributedVar]) -> VarsDistributed:
-    """The overview of a compiled module, from what the compile says of the variables on servers."""
+    """The overview of a compiled module, from the compile's list of variables on servers."""
     known = {var.name: var for name in reversed(list(module.programs)) for var in module[name].main_block.vars.values()}
     result = VarsDistributed()
     for row in rows:

@@ -1,4 +1,6 @@
-"""Fluid's `DistributeTranspiler` over this compiler, with its configuration and dispatchers, and `GeoSgdTranspiler`."""
+"""Fluid's `DistributeTranspiler` with its configuration and dispatchers, and `GeoSgdTranspiler`; they use this
+package's compiler.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,12 @@ _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv":
 
 @dataclass
 class DistributeTranspilerConfig:
-    """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
+    """The settings of a `DistributeTranspiler`, under Fluid's names and with Fluid's defaults.
 
     `split_method` is a dispatcher class, or `"RoundRobin"`, `"HashName"` or `"module:Class"`; a transpiler sets it to
-    RoundRobin where it is None. `sync_mode` that is never set leaves the choice to the argument of `transpile`; with
-    True there is no `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no
-    effect. Other attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
+    RoundRobin where it is None. If `sync_mode` is never set, the argument of `transpile` decides; `sync_mode` True
+    excludes `runtime_split_send_recv`, and neither can be None (ValueError). `print_log` is accepted, and has no
+    effect. Other attributes can't be set (AttributeError), so that a misspelt name is noticed.
     """
 
     slice_var_up: bool = True
@@ -63,7 +65,7 @@ class DistributeTranspilerConfig:
     collective_mode: str | None = None
     print_log: bool = False
     says_sync_mode: bool = field(default=False, repr=False)
-    """Whether `sync_mode` was set after the config was made, be it to what it was."""
+    """Whether `sync_mode` was set after the config was made, even to the same value."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self.__dataclass_fields__:
@@ -83,7 +85,7 @@ class DistributeTranspilerConfig:
             object.__setattr__(self, "says_sync_mode", True)
 
     def job_settings(self) -> dict[str, Any]:
-        """What differs from the defaults, as keyword arguments of `pstranspile.Job`."""
+        """The settings that differ from the defaults, as keyword arguments of `pstranspile.Job`."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
         changed.pop("print_log", None)
         if changed.pop("says_sync_mode", False):
@@ -96,7 +98,9 @@ class DistributeTranspilerConfig:
 
 
 class ServerRuntimeConfig:
-    """How many threads Fluid's servers have; here they take one message after the other."""
+    """The numbers of threads of Fluid's servers. They have no effect, because servers of this package process one
+    message after the other.
+    """
 
     def __init__(self) -> None:
         for name, default in self.defaults().items():
@@ -104,12 +108,12 @@ class ServerRuntimeConfig:
 
     @staticmethod
     def defaults() -> dict[str, int]:
-        """The numbers of threads, which the environment may give."""
+        """The default numbers of threads, which the environment may set."""
         kinds = ("send", "get", "prefetch")
         return {f"_rpc_{kind}_thread_num": whole(f"FLAGS_rpc_{kind}_thread_num", 12) for kind in kinds}
 
     def warn_unused(self) -> None:
-        """Names on stderr what differs from the defaults, which changes nothing."""
+        """Warns on stderr of each setting that differs from the default, because it has no effect."""
         for name, default in self.defaults().items():
             if getattr(self, name) != default:
                 warn_unused(f"ServerRuntimeConfig.{name}", getattr(self, name), "a server works in one thread")
@@ -128,7 +132,7 @@ DIST_OP_ROLE_ATTR_VALUE, LR_SCHED_OP_ROLE_ATTR_VALUE = OpRole.DIST, OpRole.LR_SC
 PRINT_LOG = False
 
 DEFAULT_SERVER = "127.0.0.1:6174"
-"""The server that Fluid's `transpile` assumes when it is given none."""
+"""The server that Fluid's `transpile` assumes by default."""
 
 
 def _type(value: object) -> str:
@@ -136,12 +140,14 @@ def _type(value: object) -> str:
 
 
 def frozen(program: Program | LiveProgram) -> Program:
-    """The program as a value."""
+    """The program as a frozen value."""
     return program.freeze() if isinstance(program, LiveProgram) else program
 
 
 def begun_from(program: Program | LiveProgram, part: str) -> Program:
-    """The program as a value; one that was transpiled, and not changed since, as it was before that."""
+    """The program as a frozen value; for a transpiled program that was not changed since, the program before that
+    transpile.
+    """
     value = frozen(program)
     if isinstance(program, LiveProgram) and program.machine is not None and program.part == part:
         role: Role = program.machine.role
@@ -151,14 +157,14 @@ def begun_from(program: Program | LiveProgram, part: str) -> Program:
 
 
 def take_role(main: LiveProgram, startup: LiveProgram, machine: Machine) -> None:
-    """Makes two programs those of a machine of a cluster, which an Executor then plays."""
+    """Turns two programs into those of a machine of a cluster, which an Executor then runs as this machine."""
     for program, part, made in ((main, MAIN, machine.role.main), (startup, STARTUP, machine.role.startup)):
         program.take(made)
         program.machine, program.part = machine, part
 
 
 def slice_variable(var_list: Sequence[Any], slice_count: int, min_block_size: int) -> list[str]:
-    """How variables are cut over `slice_count` servers: `name:number:elements` for every slice."""
+    """The slices of variables over `slice_count` servers, each as `name:number:elements`."""
     return [
         f"{var.name}:{number}:{(cut.stop - cut.start) * prod(var.shape[1:])}"
         for var in var_list
@@ -167,7 +173,7 @@ def slice_variable(var_list: Sequence[Any], slice_count: int, min_block_size: in
 
 
 def free_ports(endpoints: str) -> dict[str, str]:
-    """For every endpoint with port 0, the same host with a port that is free."""
+    """For every endpoint with port 0, the same host with a free port."""
     result: dict[str, str] = {}
     for endpoint in endpoints.split(","):
         host, _, port = endpoint.strip().rpartition(":")
@@ -178,17 +184,17 @@ def free_ports(endpoints: str) -> dict[str, str]:
 
 
 def replaced(endpoints: str, others: Mapping[str, str]) -> str:
-    """Endpoints with others in the place of some."""
+    """A comma-separated list of endpoints, some replaced by the ones in `others`."""
     return (
         ",".join(others.get(endpoint.strip(), endpoint) for endpoint in endpoints.split(",")) if others else endpoints
     )
 
 
 class DistributeTranspiler:
-    """Transpiles one program for a cluster; then gives every role's programs, in any order and as often as asked.
+    """Transpiles one program for a cluster; then returns every role's programs, in any order and as often as asked.
 
     The methods have Fluid's names and arguments. Programs of `pstranspile.fluid` become the trainer's in place, as in
-    Fluid, and an Executor runs them as this machine of the cluster. Frozen programs are values: the trainer's are
+    Fluid, and an Executor runs them as this machine of the cluster. Frozen programs stay unchanged: the trainer's are
     `get_trainer_program()` and `get_trainer_startup_program()`.
     """
 
@@ -202,11 +208,11 @@ class DistributeTranspiler:
         self._live: tuple[LiveProgram, LiveProgram] | None = None
         self._servers: dict[str, ServerMachine] = {}
         self._ports: dict[str, str] = {}
-        """What endpoints with port 0 have become."""
+        """The endpoints that replace those with port 0."""
         self._turned: Turned | None = None
 
     def take_turns(self, turned: Turned) -> None:
-        """Has trainers that `transpile` makes run other programs than the main one in some steps."""
+        """Makes the trainers that `transpile` creates run other programs than the main one in some steps."""
         self._turned = turned
 
     def transpile(
@@ -221,16 +227,16 @@ class DistributeTranspiler:
     ) -> None:
         """Compiles the main `program` and its `startup_program` for the servers in the comma-separated `pservers`.
 
-        Without them the default programs of `pstranspile.fluid` are compiled; programs that were transpiled before, as
-        they were before that. Port 0 is one that is free now; a server writes the number to a file as Fluid's do
-        (`/tmp/paddle.PID.port`).
+        Without these arguments it compiles the default programs of `pstranspile.fluid`; of programs that were
+        transpiled before it takes the originals. Port 0 stands for a free port; a server writes its number to a file as
+        Fluid's servers do (`/tmp/paddle.PID.port`).
 
-        In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
-        `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError). With servers, a
-        server may give its number among those, which no trainer may have: then only the trainer's programs are refused.
-        `sync_mode` defaults to the config's, and that to True; where both are given they must agree (Fluid builds
-        trainers after the one and servers after the other). Raises DiagnosticError when the program can't be
-        distributed or the job contradicts itself, TypeError for a frozen program without a start-up program.
+        In the modes `nccl2` and `collective` there are no servers: `trainers` are comma-separated endpoints, and
+        `current_endpoint`, if given, must be that of trainer `trainer_id` (ValueError). With servers, a server may pass
+        its own number, which no trainer has; then only the trainer's programs are refused. `sync_mode` defaults to the
+        config's, which defaults to True; if both are given they must agree (Fluid would build trainers by the one and
+        servers by the other). Raises DiagnosticError when the program can't be distributed or the job contradicts
+        itself, TypeError for a frozen program without a start-up program.
         """
         if startup_program is None and isinstance(program, Program):
             raise TypeError("transpile needs the startup_program of a frozen program")
@@ -273,37 +279,41 @@ class DistributeTranspiler:
 
     @staticmethod
     def _trainer(compiled: Compiled, trainer_id: int) -> Machine:
-        """The machine of the trainer. A number beyond those of trainers is that of a server, where it means nothing."""
+        """The machine of the trainer. A number that no trainer has is a server's own, for which the machine only raises
+        errors.
+        """
         if trainer_id < compiled.plan.trainers:
             return TrainerMachine(compiled, compiled.trainer(trainer_id))
         return NoTrainer(compiled, compiled.trainer(0), trainer_id)
 
     @property
     def result(self) -> Compiled:
-        """The compile behind the last `transpile`: plan, warnings and all roles. Raises RuntimeError before it."""
+        """The result of the last compile: plan, warnings and all roles. Raises RuntimeError before `transpile` was
+        called.
+        """
         if self._compiled is None:
             raise RuntimeError("call transpile first")
         return self._compiled
 
     def get_trainer_program(self, wait_port: bool = True) -> Any:
-        """The main program of the trainer given to `transpile`.
+        """The main program of trainer `trainer_id` of `transpile`.
 
-        `wait_port` is part of Fluid's signature and changes nothing: the start-up program waits for the servers.
+        `wait_port` is part of Fluid's signature and has no effect: the start-up program waits for the servers.
         """
         require_trainer(self._trainer_id, self.result.plan.trainers)
         return self._live[0] if self._live else self.result.trainer(self._trainer_id).main
 
     def get_trainer_startup_program(self) -> Any:
-        """The start-up program of the trainer given to `transpile`."""
+        """The start-up program of trainer `trainer_id` of `transpile`."""
         require_trainer(self._trainer_id, self.result.plan.trainers)
         return self._live[1] if self._live else self.result.trainer(self._trainer_id).startup
 
     def get_pserver_program(self, endpoint: str) -> Any:
-        """The main program of the server at `endpoint`. Raises KeyError for an endpoint that is no server."""
+        """The main program of the server at `endpoint`. Raises KeyError if no server has this endpoint."""
         return self.get_pserver_programs(endpoint)[0]
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Any, Any]:
-        """Main and start-up program of the server at `endpoint`, new ones in every call. Raises KeyError."""
+        """The main and start-up programs of the server at `endpoint`, new ones in every call. Raises KeyError."""
         endpoint = self._ports.get(endpoint, endpoint)
         role = self.result.pserver(endpoint)
         if self._live is None:
@@ -316,9 +326,10 @@ class DistributeTranspiler:
         return made
 
     def get_startup_program(self, endpoint: str, pserver_program: Any = None, startup_program: Any = None) -> Any:
-        """The start-up program of the server at `endpoint`. Raises KeyError, or ValueError for another's program.
+        """The start-up program of the server at `endpoint`. Raises KeyError, or ValueError if `pserver_program` belongs
+        to another server.
 
-        `pserver_program` may have been edited since it was given.
+        `pserver_program` may have been edited since `get_pserver_program` returned it.
         """
         main, startup = self.get_pserver_programs(endpoint)
         if isinstance(pserver_program, LiveProgram):
@@ -331,7 +342,7 @@ class DistributeTranspiler:
 
 
 class VarBlock:
-    """A piece of a variable that is cut: `name:number:elements`."""
+    """A piece of a variable that is split: `name:number:elements`."""
 
     def __init__(self, varname: str, offset: int, size: int):
         self.varname, self.offset, self.size = varname, offset, size
@@ -341,14 +352,14 @@ class VarBlock:
 
 
 def same_or_split_var(p_name: str, var_name: str) -> bool:
-    """Whether a name is that of a variable or of one of its pieces."""
+    """Whether `p_name` is the name of the variable `var_name` or of one of its pieces."""
     return p_name == var_name or p_name.startswith(f"{var_name}.block")
 
 
 def _draw_names(plan: Plan) -> None:
     """Draws from Python's random numbers as often as Fluid, which draws the name of each control variable.
 
-    A seeded shuffle then gives the same order after a script has transpiled.
+    So a seeded shuffle after a transpile gives the same order as with Fluid.
     """
     if plan.pservers:
         for _ in range(3 if plan.geo else len(plan.send_controls) + 2):
@@ -356,7 +367,7 @@ def _draw_names(plan: Plan) -> None:
 
 
 def _made_anew(program: Program) -> Program:
-    """A server's program as Fluid makes it, op by op, so that each op has its empty slots."""
+    """A server's program with every op as Fluid makes it, including its empty slots."""
     return program._replace(blocks=tuple(block._replace(ops=tuple(map(_whole, block.ops))) for block in program.blocks))
 
 
@@ -368,9 +379,9 @@ def _whole(op: Op) -> Op:
 
 
 class GeoSgdTranspiler(DistributeTranspiler):
-    """Transpiles one program for geo-SGD: trainers update locally and exchange what changed every few steps.
+    """Transpiles one program for geo-SGD: trainers update locally and exchange their changes every few steps.
 
-    The config given is not changed; `geo_sgd_mode` need not be set in it.
+    The given config is not changed; `geo_sgd_mode` need not be set in it.
     """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None):
@@ -398,7 +409,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
         return self.get_trainer_startup_program()
 
     def _get_vars_info(self) -> dict[str, dict[str, list[str]]]:
-        """What Fluid's communicator is told of every parameter."""
+        """The information about every parameter that Fluid's communicator gets."""
         return vars_info(self.result.plan.parameters)
 
 

@@ -1,4 +1,4 @@
-"""Fluid's `paddle.dataset`: readers of public data sets whose files are there."""
+"""Fluid's `paddle.dataset`: readers of public data sets, whose files a user has put in place."""
 
 from pstranspile.fluid.paddle.dataset import cifar as cifar
 from pstranspile.fluid.paddle.dataset import common as common

@@ -1,4 +1,4 @@
-"""Small photographs: 3072 values in [0, 1], and a class."""
+"""The CIFAR data sets of small photographs: 3072 values in [0, 1], and a class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AT = "https://dataset.bj.bcebos.com/cifar/"
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads the batches of the data set, which hold arrays and text only."""
+    """Reads the pickled batches of the data set, and refuses everything but arrays and text."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in ("ndarray", "dtype", "_reconstruct"):
@@ -65,6 +65,6 @@ def test100() -> Callable[[], Iterator[Any]]:
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    """Raises FileNotFoundError, with the names of missing files, unless all files are there."""
     train10()
     train100()

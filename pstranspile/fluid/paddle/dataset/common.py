@@ -1,4 +1,4 @@
-"""Fluid's `paddle.dataset.common`: where the files of data sets lie. Nothing is fetched from a network."""
+"""Fluid's `paddle.dataset.common`: the folders with the files of data sets. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from glob import glob
 from typing import Any
 
 DATA_HOME = os.path.expanduser("~/.cache/paddle/dataset")
-"""The folder of all data sets, each in a folder of its own."""
+"""The folder with a folder for each data set."""
 
 
 def md5file(fname: str) -> str:
-    """The MD5 of a file."""
+    """The MD5 checksum of a file, in hexadecimal."""
     with open(fname, "rb") as file:
         return hashlib.md5(file.read()).hexdigest()
 
 
 def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
-    """The path of a file of a data set. Raises FileNotFoundError, which says where to put it, if it is not there."""
+    """The path of a file of a data set. Raises FileNotFoundError, which says where to put the file, if
+    it is missing.
+    """
     path = os.path.join(DATA_HOME, module_name, save_name or url.split("/")[-1])
     if not os.path.exists(path):
         raise FileNotFoundError(f"the data set {module_name} is not there: put what {url} gives at {path}")
@@ -28,7 +30,7 @@ def download(url: str, module_name: str, md5sum: str, save_name: str | None = No
 
 
 def must_mkdirs(path: str) -> None:
-    """Makes a folder if it is not there."""
+    """Makes a folder, if it does not exist."""
     os.makedirs(path, exist_ok=True)
 
 
@@ -55,7 +57,7 @@ def _dump(samples: list[Any], path: str, dumper: Callable[..., Any]) -> None:
 def cluster_files_reader(
     files_pattern: str, trainer_count: int, trainer_id: int, loader: Callable[..., Any] = pickle.load
 ) -> Callable[[], Iterator[Any]]:
-    """The samples of every `trainer_count`-th of the files, from number `trainer_id` on."""
+    """A reader of the samples in every `trainer_count`-th of the files, beginning with number `trainer_id`."""
 
     def samples() -> Iterator[Any]:
         for path in sorted(glob(files_pattern))[trainer_id::trainer_count]:

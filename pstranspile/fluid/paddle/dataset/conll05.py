@@ -1,4 +1,4 @@
-"""The data set of sentences whose words are labelled with their role for a verb (CoNLL 2005)."""
+"""The CoNLL 2005 data set: sentences whose words are labelled with their role for a verb."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _labels() -> dict[str, int]:
 
 
 def get_dict() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """The numbers of words, of verbs and of labels."""
+    """The indices of words, of verbs and of labels, each as a dict."""
     return _numbered("%2FwordDict.txt"), _numbered("%2FverbDict.txt"), _labels()
 
 
 def get_embedding() -> str:
-    """The file of trained rows of the words."""
+    """The path of the file with trained embeddings of the words."""
     return _file("%2Femb")
 
 
@@ -47,7 +47,7 @@ def _unpacked(archive: tarfile.TarFile, name: str) -> list[str]:
 
 
 def _sentences() -> Iterator[list[tuple[str, list[str]]]]:
-    """Sentences: each word with its columns of labels."""
+    """The sentences: for each word, the word and its columns of labels."""
     with tarfile.open(_file("/conll05st-tests.tar.gz")) as archive:
         words, columns = (_unpacked(archive, _FILE.format(kind)) for kind in ("words", "props"))
         held: list[tuple[str, list[str]]] = []
@@ -60,7 +60,9 @@ def _sentences() -> Iterator[list[tuple[str, list[str]]]]:
 
 
 def _spelled(column: list[str]) -> list[str]:
-    """The labels of brackets such as `(A0*`, `*`, `*)`. Raises ValueError for others."""
+    """The labels of the words of a column, from brackets such as `(A0*`, `*`, `*)`. Raises ValueError
+    for other texts.
+    """
     role, inside, made = "O", False, list[str]()
     for label in column:
         if "(" in label:
@@ -77,7 +79,7 @@ def _spelled(column: list[str]) -> list[str]:
 
 
 def _corpus() -> Iterator[tuple[list[str], str, list[str]]]:
-    """A sentence, one of its verbs, and the labels of its words for that verb."""
+    """For each verb of each sentence, the words, the verb, and the labels of the words for that verb."""
     for sentence in _sentences():
         words = [word for word, _ in sentence]
         verbs = [labels[0] for _, labels in sentence if labels[0] != "-"]
@@ -86,7 +88,9 @@ def _corpus() -> Iterator[tuple[list[str], str, list[str]]]:
 
 
 def test() -> Callable[[], Iterator[Any]]:
-    """Sentences, each with one verb: the words, the words around the verb (as often), the verb, marks, labels."""
+    """Sentences, each with one verb: the words, five columns of the words near the verb (repeated), the verb, marks,
+    labels.
+    """
     words, verbs, labels = get_dict()
 
     def samples() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Photographs of flowers of 102 kinds: 3 * 224 * 224 values, and a class from 0.
+"""Photographs of flowers of 102 species: 3 * 224 * 224 values, and a class from 0 on.
 
 Images are read with OpenCV, classes and parts with scipy.
 """
@@ -19,19 +19,21 @@ from pstranspile.fluid.paddle.reader import map_readers, xmap_readers
 _AT = "http://paddlemodels.bj.bcebos.com/flowers/"
 DATA_URL, LABEL_URL, SETID_URL = (f"{_AT}{name}" for name in ("102flowers.tgz", "imagelabels.mat", "setid.mat"))
 TRAIN_FLAG = "tstid"
-"""The name of the part that trains: the larger one, which the data set calls the one to test on."""
+"""The name of the part for training: the larger one, which the data set itself calls the test part."""
 
 TEST_FLAG = "trnid"
-"""The name of the part to test on."""
+"""The name of the part for tests."""
 
 VALID_FLAG = "valid"
-"""The name of the part to validate on."""
+"""The name of the part for validation."""
 
 Mapper = Callable[[tuple[bytes, int]], Any]
 
 
 def default_mapper(is_train: bool, sample: tuple[bytes, int]) -> tuple[Any, int]:
-    """The bytes of an image file as values: cut at random and turned to train on, from the middle otherwise."""
+    """An image, from the bytes of its file, as values: for training cut at random and flipped at random, otherwise cut
+    from the middle.
+    """
     image = simple_transform(load_image_bytes(sample[0]), 256, 224, is_train, mean=[103.94, 116.78, 123.68])
     return image.flatten().astype("float32"), sample[1]
 
@@ -56,7 +58,9 @@ def reader_creator(
     use_xmap: bool = True,
     cycle: bool = False,
 ) -> Callable[[], Iterator[Any]]:
-    """A reader of a part of the images, over and over with `cycle`, in threads with `use_xmap`."""
+    """A reader of a part of the images; with `cycle` it repeats them without end, with `use_xmap` it converts them in
+    threads.
+    """
     labels = _matrix(label_file, "labels")
     classes = {f"jpg/image_{image:05d}.jpg": int(labels[image - 1]) for image in _matrix(setid_file, dataset_name)}
 
@@ -85,25 +89,25 @@ def _part(flag: str, mapper: Mapper, buffered_size: int, use_xmap: bool, cycle: 
 def train(
     mapper: Mapper = train_mapper, buffered_size: int = 1024, use_xmap: bool = True, cycle: bool = False
 ) -> Callable[[], Iterator[Any]]:
-    """Images to train on."""
+    """A reader of the images for training."""
     return _part(TRAIN_FLAG, mapper, buffered_size, use_xmap, cycle)
 
 
 def test(
     mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True, cycle: bool = False
 ) -> Callable[[], Iterator[Any]]:
-    """Images to test on."""
+    """A reader of the images for tests."""
     return _part(TEST_FLAG, mapper, buffered_size, use_xmap, cycle)
 
 
 def valid(
     mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True
 ) -> Callable[[], Iterator[Any]]:
-    """Images to choose a model by."""
+    """A reader of the images for validation."""
     return _part(VALID_FLAG, mapper, buffered_size, use_xmap, False)
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    """Raises FileNotFoundError, with the names of missing files, unless all files are there."""
     for url in (DATA_URL, LABEL_URL, SETID_URL):
         download(url, "flowers", "")

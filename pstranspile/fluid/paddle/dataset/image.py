@@ -1,4 +1,4 @@
-"""Images as arrays: read, cut, turned and given to networks. OpenCV (`cv2`) reads and resizes them."""
+"""Reads, cuts, flips and converts images. OpenCV (`cv2`) reads and resizes them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 Image = Any
-"""An array [height, width, 3], colours in the order blue, green, red, or [height, width] of greys."""
+"""An array [height, width, 3], colours in the order blue, green, red, or a greyscale array [height, width]."""
 
 
 def _opencv() -> Any:
-    """OpenCV. Raises ImportError, which says what brings it, where it is not there."""
+    """The module of OpenCV. Raises ImportError, which says how to install it, if it is missing."""
     try:
         return import_module("cv2")
     except ImportError:
@@ -20,7 +20,7 @@ def _opencv() -> Any:
 
 
 def load_image_bytes(bytes: bytes, is_color: bool = True) -> Image:
-    """The image that the bytes of a file hold."""
+    """The image in the bytes of a file."""
     return _opencv().imdecode(np.frombuffer(bytes, "uint8"), int(is_color))
 
 
@@ -30,14 +30,14 @@ def load_image(file: str, is_color: bool = True) -> Image:
 
 
 def resize_short(im: Image, size: int) -> Image:
-    """The image whose shorter side has `size` pixels, and the other side as many in proportion."""
+    """The image resized so that its shorter side has `size` pixels, with unchanged proportions."""
     opencv, (height, width) = _opencv(), im.shape[:2]
     high, wide = (size * height // width, size) if height > width else (size, size * width // height)
     return opencv.resize(im, (wide, high), interpolation=opencv.INTER_CUBIC)
 
 
 def to_chw(im: Image, order: tuple[int, ...] = (2, 0, 1)) -> Image:
-    """The image with its dims in another order, by default colours first."""
+    """The image with its dims in another order, by default the colours first."""
     return im.transpose(order)
 
 
@@ -46,27 +46,27 @@ def _cut(im: Image, top: int, left: int, size: int) -> Image:
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """The square of `size` pixels in the middle."""
+    """The square of `size` pixels in the middle of the image."""
     return _cut(im, (im.shape[0] - size) // 2, (im.shape[1] - size) // 2, size)
 
 
 def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """A square of `size` pixels that `numpy.random` chooses."""
+    """A square of `size` pixels at a position drawn by `numpy.random`."""
     top, left = (int(np.random.randint(0, side - size + 1)) for side in im.shape[:2])
     return _cut(im, top, left, size)
 
 
 def left_right_flip(im: Image, is_color: bool = True) -> Image:
-    """The image as in a mirror."""
+    """The image mirrored left to right."""
     return im[:, ::-1]
 
 
 def simple_transform(
     im: Image, resize_size: int, crop_size: int, is_train: bool, is_color: bool = True, mean: Any = None
 ) -> Image:
-    """What a network gets of an image: resized, cut, colours first, float32, without the `mean` of each colour.
+    """An image as the input of a network: resized, cut, colours first, as float32, minus the `mean` of each colour.
 
-    To train on, the square is one of many and mirrored half the times; else it is that in the middle.
+    For training, the square is cut at random and mirrored with probability 1/2; otherwise it is cut from the middle.
     """
     im = resize_short(im, resize_size)
     if is_train:
@@ -84,5 +84,5 @@ def simple_transform(
 def load_and_transform(
     filename: str, resize_size: int, crop_size: int, is_train: bool, is_color: bool = True, mean: Any = None
 ) -> Image:
-    """`simple_transform` of the image in a file."""
+    """The image in a file, converted by `simple_transform`."""
     return simple_transform(load_image(filename, is_color), resize_size, crop_size, is_train, is_color, mean)

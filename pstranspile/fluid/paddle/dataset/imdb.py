@@ -1,4 +1,4 @@
-"""Reviews of films as numbers of words, and whether they are positive (0) or negative (1)."""
+"""The IMDB data set: reviews of films as indices of words, and whether they are positive (0) or negative (1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def tokenize(pattern: re.Pattern[str]) -> Iterator[list[str]]:
-    """The words of every file of the archive whose name the pattern matches."""
+    """The words of every file in the archive whose name matches the pattern."""
     with tarfile.open(download(_AT, "imdb", "")) as archive:
         for member in archive:
             if pattern.match(member.name):
@@ -26,7 +26,7 @@ def tokenize(pattern: re.Pattern[str]) -> Iterator[list[str]]:
 
 
 def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
-    """The number of every word that occurs more than `cutoff` times, most frequent first, `<unk>` last."""
+    """The index of every word that occurs more than `cutoff` times: the most frequent word first, `<unk>` last."""
     counts = Counter(word for words in tokenize(pattern) for word in words)
     kept = sorted(((w, n) for w, n in counts.items() if n > cutoff), key=lambda pair: (-pair[1], pair[0]))
     numbers = {word: number for number, (word, _) in enumerate(kept)}
@@ -34,7 +34,7 @@ def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
 
 
 def word_dict() -> dict[str, int]:
-    """The numbers of the words that occur more than 150 times."""
+    """The indices of the words that occur more than 150 times."""
     return build_dict(re.compile(r"aclImdb/((train)|(test))/((pos)|(neg))/.*\.txt$"), 150)
 
 
@@ -48,15 +48,15 @@ def _reader(part: str, word_idx: Mapping[Any, int]) -> Callable[[], Iterator[Any
 
 
 def train(word_idx: Mapping[Any, int]) -> Callable[[], Iterator[Any]]:
-    """Reviews to train on."""
+    """A reader of the reviews for training."""
     return _reader("train", word_idx)
 
 
 def test(word_idx: Mapping[Any, int]) -> Callable[[], Iterator[Any]]:
-    """Reviews to test on."""
+    """A reader of the reviews for tests."""
     return _reader("test", word_idx)
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    """Raises FileNotFoundError, with the names of missing files, unless all files are there."""
     download(_AT, "imdb", "")

@@ -1,4 +1,4 @@
-"""The Penn treebank: n-grams, or sentences, of numbers of words."""
+"""The Penn treebank: n-grams, or sentences, as indices of words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILE = "./simple-examples/data/ptb.{}.txt"
 
 
 class DataType:
-    """What a sample is: n words in a row, or a sentence."""
+    """The kinds of samples: n-grams, or whole sentences."""
 
     NGRAM = 1
     SEQ = 2
@@ -32,7 +32,7 @@ def _lines(part: str) -> Iterator[str]:
 
 
 def word_count(lines: Iterator[str], word_freq: Counter[str] | None = None) -> Counter[str]:
-    """How often the words of lines occur, and the ends of lines, `<s>` and `<e>`."""
+    """The number of occurrences of each word in some lines, with `<s>` and `<e>` for the ends of lines."""
     counts = Counter[str]() if word_freq is None else word_freq
     for line in lines:
         counts.update([*line.strip().split(), "<s>", "<e>"])
@@ -40,7 +40,9 @@ def word_count(lines: Iterator[str], word_freq: Counter[str] | None = None) -> C
 
 
 def build_dict(min_word_freq: int = 50) -> dict[str, int]:
-    """The number of every word that occurs more than `min_word_freq` times, most frequent first, `<unk>` last."""
+    """The index of every word that occurs more than `min_word_freq` times: the most frequent word
+    first, `<unk>` last.
+    """
     counts = word_count(_lines("valid"), word_count(_lines("train")))
     counts.pop("<unk>", None)
     kept = sorted(((w, n) for w, n in counts.items() if n > min_word_freq), key=lambda pair: (-pair[1], pair[0]))
@@ -70,15 +72,15 @@ def _reader(part: str, word_idx: Mapping[str, int], n: int, data_type: int) -> C
 
 
 def train(word_idx: Mapping[str, int], n: int, data_type: int = DataType.NGRAM) -> Callable[[], Iterator[Any]]:
-    """Samples to train on."""
+    """A reader of the samples for training."""
     return _reader("train", word_idx, n, data_type)
 
 
 def test(word_idx: Mapping[str, int], n: int, data_type: int = DataType.NGRAM) -> Callable[[], Iterator[Any]]:
-    """Samples to test on."""
+    """A reader of the samples for tests."""
     return _reader("valid", word_idx, n, data_type)
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    """Raises FileNotFoundError, with the names of missing files, unless all files are there."""
     _archive()

@@ -1,4 +1,4 @@
-"""The handwritten digits: images of 784 values in [-1, 1], and labels."""
+"""The MNIST data set of handwritten digits: images of 784 values in [-1, 1], and labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT = "https://dataset.bj.bcebos.com/mnist/"
 
 
 def reader_creator(image_filename: str, label_filename: str, buffer_size: int) -> Callable[[], Iterator[Any]]:
-    """A reader of an image and a label file, both compressed, in the format of the data set."""
+    """A reader of an image file and a label file, both compressed, in the format of the data set."""
 
     def samples() -> Iterator[Any]:
         with gzip.open(image_filename, "rb") as images, gzip.open(label_filename, "rb") as labels:
@@ -32,16 +32,16 @@ def _reader(part: str) -> Callable[[], Iterator[Any]]:
 
 
 def train() -> Callable[[], Iterator[Any]]:
-    """The images to train on."""
+    """A reader of the images for training."""
     return _reader("train")
 
 
 def test() -> Callable[[], Iterator[Any]]:
-    """The images to test on."""
+    """A reader of the images for tests."""
     return _reader("t10k")
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    """Raises FileNotFoundError, with the names of missing files, unless all files are there."""
     train()
     test()

@@ -1,4 +1,4 @@
-"""The data set of people's ratings of films."""
+"""The MovieLens data set of people's ratings of films."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _TITLE = re.compile(r"(.*)\(\d+\)\Z")
 
 @dataclass(frozen=True)
 class MovieInfo:
-    """A film: its number, what kinds of film it is, its title without the year."""
+    """A film: its number, its genres, and its title without the year."""
 
     index: int
     categories: tuple[str, ...]
     title: str
 
     def value(self) -> list[Any]:
-        """The film as numbers: its own, those of its kinds, those of the words of its title."""
+        """The film as numbers: its own, those of its genres, and those of the words of its title."""
         kinds, words = movie_categories(), get_movie_title_dict()
         return [self.index, [kinds[kind] for kind in self.categories], [words[w.lower()] for w in self.title.split()]]
 
 
 @dataclass(frozen=True)
 class UserInfo:
-    """A person: number, sex, place of the age in `age_table`, number of the job."""
+    """A person: number, sex, index of the age in `age_table`, number of the job."""
 
     index: int
     is_male: bool
@@ -42,7 +42,7 @@ class UserInfo:
     job_id: int
 
     def value(self) -> list[int]:
-        """The person as numbers; 0 stands for men."""
+        """The person as numbers; the sex is 0 for men and 1 for women."""
         return [self.index, 0 if self.is_male else 1, self.age, self.job_id]
 
 
@@ -66,7 +66,7 @@ def movie_info() -> dict[int, MovieInfo]:
 
 @cache
 def user_info() -> dict[int, UserInfo]:
-    """The people by number."""
+    """The people, by number."""
     rows = _rows("users")
     return {int(n): UserInfo(int(n), sex == "M", age_table.index(int(age)), int(job)) for n, sex, age, job, _ in rows}
 
@@ -77,13 +77,13 @@ def _numbered(words: Iterable[str]) -> dict[str, int]:
 
 @cache
 def movie_categories() -> dict[str, int]:
-    """The kinds of films, numbered."""
+    """The genres of films, numbered."""
     return _numbered(kind for film in movie_info().values() for kind in film.categories)
 
 
 @cache
 def get_movie_title_dict() -> dict[str, int]:
-    """The words of all titles in small letters, numbered."""
+    """The words of all titles in lower case, numbered."""
     return _numbered(word.lower() for film in movie_info().values() for word in film.title.split())
 
 
@@ -114,10 +114,10 @@ def _reader(is_test: bool, rand_seed: int = 0, test_ratio: float = 0.1) -> Calla
 
 
 def train() -> Callable[[], Iterator[Any]]:
-    """Ratings to train on: a person, a film, and the rating from -3 to 5."""
+    """A reader of the ratings for training: a person, a film, and the rating from -3 to 5."""
     return _reader(False)
 
 
 def test() -> Callable[[], Iterator[Any]]:
-    """Ratings to test on."""
+    """A reader of the ratings for tests."""
     return _reader(True)

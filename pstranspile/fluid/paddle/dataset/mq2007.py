@@ -1,4 +1,6 @@
-"""LETOR's MQ2007: queries, documents with 46 features each, and how well these answer the query (0, 1 or 2)."""
+"""LETOR's MQ2007: queries, documents with 46 features each, and the relevance of each document to its query (0, 1 or
+2).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _WORDS = 48
 
 
 class Query:
-    """A document for a query: how well it answers, its features, and a remark."""
+    """A document for a query: its relevance, its features, and a remark."""
 
     def __init__(
         self,
@@ -35,7 +37,9 @@ class Query:
         return f"{self.relevance_score} {self.query_id} {' '.join(map(str, self.feature_vector))}"
 
     def _parse_(self, text: str) -> Query | None:
-        """Takes what a line of a file says, `2 qid:10 1:0.03 ... # remark`; None for a line with other words."""
+        """Sets the attributes from a line of a file, `2 qid:10 1:0.03 ... # remark`, and returns the document; None for
+        a line with another number of words.
+        """
         line, _, remark = text.partition("#")
         words = line.split()
         if len(words) != _WORDS:
@@ -48,7 +52,7 @@ class Query:
 
 
 class QueryList:
-    """The documents for one query. Raises ValueError for those of several."""
+    """The documents for one query. Raises ValueError for documents of several queries."""
 
     def __init__(self, querylist: list[Query] | None = None):
         self.querylist = querylist if querylist is not None else []
@@ -57,7 +61,7 @@ class QueryList:
 
     @property
     def query_id(self) -> int:
-        """The number of the query, -1 without documents."""
+        """The number of the query, -1 if there are no documents."""
         return self.querylist[0].query_id if self.querylist else -1
 
     def __iter__(self) -> Iterator[Query]:
@@ -75,19 +79,19 @@ def _ranked(querylist: Iterable[Query]) -> list[Query]:
 
 
 def gen_plain_txt(querylist: Sequence[Query]) -> Iterator[Any]:
-    """The query's number, the score and the features of each document, the best first."""
+    """The query's number, the relevance and the features of each document, the most relevant first."""
     for query in _ranked(querylist):
         yield query.query_id, query.relevance_score, np.array(query.feature_vector)
 
 
 def gen_point(querylist: Sequence[Query]) -> Iterator[Any]:
-    """The score and the features of each document, the best first."""
+    """The relevance and the features of each document, the most relevant first."""
     for query in _ranked(querylist):
         yield query.relevance_score, np.array(query.feature_vector)
 
 
 def gen_pair(querylist: Sequence[Query], partial_order: str = "full") -> Iterator[Any]:
-    """1, and the features of two documents, the better one first, for all two that are not equally good."""
+    """For every two documents with different relevance: 1, and their features, the more relevant first."""
     ranked = _ranked(querylist)
     for at, left in enumerate(ranked):
         for right in ranked[at + 1 :]:
@@ -96,18 +100,18 @@ def gen_pair(querylist: Sequence[Query], partial_order: str = "full") -> Iterato
 
 
 def gen_list(querylist: Sequence[Query]) -> Iterator[Any]:
-    """The scores and the features of all documents, the best first."""
+    """The relevances and the features of all documents, the most relevant first."""
     ranked = _ranked(querylist)
     yield np.array([[query.relevance_score] for query in ranked]), np.array([query.feature_vector for query in ranked])
 
 
 def query_filter(querylists: Iterable[QueryList]) -> list[QueryList]:
-    """The queries for which a document has a score above 0."""
+    """The queries with a document whose relevance is above 0."""
     return [queries for queries in querylists if sum(query.relevance_score for query in queries)]
 
 
 def load_from_text(filepath: str, shuffle: bool = False, fill_missing: int = -1) -> list[QueryList]:
-    """The queries of a file below the folder of data sets.
+    """The queries in a file below the folder of data sets.
 
     Raises FileNotFoundError, which says what is missing, unless the archive was extracted there.
     """
@@ -136,5 +140,5 @@ test = partial(__reader__, filepath=os.path.join(_FOLD, "test.txt"))
 
 
 def fetch() -> str:
-    """The path of the archive. Raises FileNotFoundError, which says where to put it, if it is not there."""
+    """The path of the archive. Raises FileNotFoundError, which says where to put it, if it is missing."""
     return common.download(_AT, "MQ2007", "")

@@ -1,4 +1,4 @@
-"""Reviews of films: ids of words, and 0 (against) or 1 (for)."""
+"""Reviews of films as indices of words, and whether they are negative (0) or positive (1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URL = "https://corpora.bj.bcebos.com/movie_reviews%2Fmovie_reviews.zip"
 
 @cache
 def _reviews() -> dict[str, list[list[str]]]:
-    """The words of the reviews against films and for them, in the order of their files."""
+    """The words of the negative and the positive reviews, in the order of their files."""
     found: dict[str, list[list[str]]] = {}
     with ZipFile(download(URL, "corpora", "", "movie_reviews.zip")) as archive:
         for kind in ("neg", "pos"):
@@ -30,13 +30,13 @@ def _reviews() -> dict[str, list[list[str]]]:
 
 
 def get_word_dict() -> list[tuple[str, int]]:
-    """Every word with its id, the most frequent one first."""
+    """Every word with its index, the most frequent word first."""
     counts = Counter(word for reviews in _reviews().values() for words in reviews for word in words)
     return [(word, number) for number, (word, _) in enumerate(counts.most_common())]
 
 
 def load_sentiment_data() -> list[tuple[list[int], int]]:
-    """All reviews, one against and one for a film by turns."""
+    """All reviews, negative and positive ones alternating."""
     ids, held = dict(get_word_dict()), _reviews()
     kinds = ([(words, kind) for words in held[name]] for kind, name in enumerate(("neg", "pos")))
     by_turns = chain.from_iterable(zip(*kinds, strict=False))
@@ -44,17 +44,17 @@ def load_sentiment_data() -> list[tuple[list[int], int]]:
 
 
 def reader_creator(data: list[tuple[list[int], int]]) -> Iterator[Any]:
-    """The samples one by one."""
+    """The samples, one by one."""
     yield from data
 
 
 def train() -> Iterator[Any]:
-    """Reviews to train on."""
+    """The reviews for training."""
     return reader_creator(load_sentiment_data()[:NUM_TRAINING_INSTANCES])
 
 
 def test() -> Iterator[Any]:
-    """Reviews to test on."""
+    """The reviews for tests."""
     return reader_creator(load_sentiment_data()[NUM_TRAINING_INSTANCES:])
 
 

@@ -14,7 +14,9 @@ _AT = "http://paddlemodels.bj.bcebos.com/uci_housing/housing.data"
 
 
 def load_data(filename: str, feature_num: int = 14, ratio: float = 0.8) -> tuple[Any, Any]:
-    """The rows to train and to test on, features less their mean, divided by their range."""
+    """The rows for training and those for tests; the mean is subtracted from each feature, which is then divided by its
+    range.
+    """
     data = np.fromfile(filename, sep=" ").reshape(-1, feature_num)
     features = data[:, :-1]
     span = features.max(axis=0) - features.min(axis=0)
@@ -34,15 +36,15 @@ def _reader(part: int) -> Callable[[], Iterator[Any]]:
 
 
 def train() -> Callable[[], Iterator[Any]]:
-    """The rows to train on."""
+    """A reader of the rows for training."""
     return _reader(0)
 
 
 def test() -> Callable[[], Iterator[Any]]:
-    """The rows to test on."""
+    """A reader of the rows for tests."""
     return _reader(1)
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    """Raises FileNotFoundError, with the names of missing files, unless all files are there."""
     download(_AT, "uci_housing", "")

@@ -1,4 +1,5 @@
-"""Photographs with the outlines of objects: an image [height, width, 3] and classes of pixels [height, width].
+"""The VOC 2012 data set of photographs with outlines of objects: an image [height, width, 3], and classes of its pixels
+[height, width].
 
 Pillow reads the images.
 """
@@ -21,7 +22,7 @@ _IN = "VOCdevkit/VOC2012"
 
 
 def reader_creator(filename: str, sub_name: str) -> Callable[[], Iterator[Any]]:
-    """A reader of the images that a list of the archive names."""
+    """A reader of the images that a list in the archive names."""
     try:
         image = import_module("PIL.Image")
     except ImportError:
@@ -43,15 +44,15 @@ def reader_creator(filename: str, sub_name: str) -> Callable[[], Iterator[Any]]:
 
 
 def train() -> Callable[[], Iterator[Any]]:
-    """All images."""
+    """A reader of all images."""
     return reader_creator(download(VOC_URL, CACHE_DIR, ""), "trainval")
 
 
 def test() -> Callable[[], Iterator[Any]]:
-    """The images that the data set trains on."""
+    """A reader of the images in the data set's part for training."""
     return reader_creator(download(VOC_URL, CACHE_DIR, ""), "train")
 
 
 def val() -> Callable[[], Iterator[Any]]:
-    """The images that the data set tests on."""
+    """A reader of the images in the data set's part for validation."""
     return reader_creator(download(VOC_URL, CACHE_DIR, ""), "val")

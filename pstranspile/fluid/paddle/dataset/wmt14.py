@@ -1,4 +1,4 @@
-"""The data set of sentences in two languages (a small part of that of 2014)."""
+"""A small part of the WMT 2014 data set: sentences in two languages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ START, END, UNK = "<s>", "<e>", "<unk>"
 UNK_IDX = 2
 _AT = "http://paddlemodels.bj.bcebos.com/wmt/wmt14.tgz"
 _LONGEST = 80
-"""Pairs with a longer sentence are left out."""
+"""The greatest length of a sentence; pairs with a longer one are left out."""
 
 
 def _lines(ending: str) -> Iterator[str]:
-    """The lines of the files whose name ends so."""
+    """The lines of the files whose names end with `ending`."""
     with tarfile.open(download(_AT, "wmt14", "")) as archive:
         for member in archive:
             if member.name.endswith(ending):
@@ -31,7 +31,7 @@ def _words(side: str, size: int) -> dict[str, int]:
 
 
 def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The words of both languages by number, or with `reverse` False the numbers by word."""
+    """The words of both languages by index, or with `reverse` False the indices by word."""
     both = _words("src", dict_size), _words("trg", dict_size)
     return tuple({n: w for w, n in words.items()} for words in both) if reverse else both  # pyright: ignore[reportReturnType]
 
@@ -56,15 +56,17 @@ def _reader(part: str, dict_size: int) -> Callable[[], Iterator[Any]]:
 
 
 def train(dict_size: int) -> Callable[[], Iterator[Any]]:
-    """Pairs to train on: a sentence, its translation from the start, and the translation to its end."""
+    """A reader of the pairs for training: a sentence, its translation after a start mark, and the translation before an
+    end mark.
+    """
     return _reader("train/train", dict_size)
 
 
 def test(dict_size: int) -> Callable[[], Iterator[Any]]:
-    """Pairs to test on."""
+    """A reader of the pairs for tests."""
     return _reader("test/test", dict_size)
 
 
 def gen(dict_size: int) -> Callable[[], Iterator[Any]]:
-    """Pairs to translate."""
+    """A reader of the pairs for generation."""
     return _reader("gen/gen", dict_size)

@@ -1,4 +1,4 @@
-"""The data set of sentences in English and German of 2016 (task 1, cut into words)."""
+"""The WMT 2016 data set (task 1, tokenized): sentences in English and German."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from pstranspile.fluid.paddle.dataset import common
 
 TOTAL_EN_WORDS = 11250
-"""The most words that the English dictionary can have."""
+"""The greatest size of the English dictionary."""
 
 TOTAL_DE_WORDS = 19220
-"""The most words that the German dictionary can have."""
+"""The greatest size of the German dictionary."""
 START_MARK, END_MARK, UNK_MARK = "<s>", "<e>", "<unk>"
 _AT = "http://paddlemodels.bj.bcebos.com/wmt/wmt16.tar.gz"
 _COLUMNS = {"en": 0, "de": 1}
@@ -27,7 +27,7 @@ def _archive() -> str:
 
 
 def _pairs(part: str) -> Iterator[list[str]]:
-    """The sentences of both languages, pair by pair."""
+    """The pairs of sentences in both languages."""
     with tarfile.open(_archive()) as archive:
         file = archive.extractfile(f"wmt16/{part}")
         assert file is not None
@@ -39,14 +39,16 @@ def _pairs(part: str) -> Iterator[list[str]]:
 
 @cache
 def _counted(path: str, changed: int, column: int) -> list[str]:
-    """The words of a column of the pairs to train on, the most frequent first."""
+    """The words of one language in the pairs for training, the most frequent first."""
     return [
         word for word, _ in Counter(word for pair in _pairs("train") for word in pair[column].split()).most_common()
     ]
 
 
 def _words(lang: str, size: int) -> list[str]:
-    """The words of a language by number: those of a dictionary beside the archive, else the most frequent ones."""
+    """The words of a language, in the order of their indices: those of a dictionary file beside the archive, otherwise
+    the most frequent ones.
+    """
     written = Path(common.DATA_HOME, "wmt16", f"{lang}_{size}.dict")
     if written.exists():
         lines = written.read_text("utf-8").splitlines()
@@ -67,7 +69,9 @@ def _require_language(lang: str) -> None:
 
 
 def get_dict(lang: str, dict_size: int, reverse: bool = False) -> dict[Any, Any]:
-    """The numbers of a language's words, or with `reverse` the words by number. Raises ValueError."""
+    """The indices of a language's words, or with `reverse` the words by index. Raises ValueError for an unknown
+    language.
+    """
     _require_language(lang)
     words = _words(lang, _limited(lang, dict_size))
     return dict(enumerate(words)) if reverse else {word: number for number, word in enumerate(words)}
@@ -89,23 +93,24 @@ def _reader(part: str, src_dict_size: int, trg_dict_size: int, src_lang: str) ->
 
 
 def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Callable[[], Iterator[Any]]:
-    """Pairs to train on: a sentence, its translation from the start, and the translation to its end.
+    """A reader of the pairs for training: a sentence, its translation after a start mark, and the translation before an
+    end mark.
 
-    Raises ValueError for another language than en and de.
+    Raises ValueError for languages other than en and de.
     """
     return _reader("train", src_dict_size, trg_dict_size, src_lang)
 
 
 def test(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Callable[[], Iterator[Any]]:
-    """Pairs to test on."""
+    """A reader of the pairs for tests."""
     return _reader("test", src_dict_size, trg_dict_size, src_lang)
 
 
 def validation(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Callable[[], Iterator[Any]]:
-    """Pairs to choose a model with."""
+    """A reader of the pairs for validation."""
     return _reader("val", src_dict_size, trg_dict_size, src_lang)
 
 
 def fetch() -> None:
-    """Raises FileNotFoundError, which says where to put the archive, if it is not there."""
+    """Raises FileNotFoundError, which says where to put the archive, if it is missing."""
     _archive()

@@ -1,4 +1,6 @@
-"""`paddle.distributed`: launchers, and of the first 2.x versions Fleet, data sets and this trainer's number."""
+"""`paddle.distributed`: launchers and, as in the first 2.x versions, Fleet, data sets and the number of
+this trainer.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,17 @@ from pstranspile.runtime.values.text import fetched_line
 
 
 def get_rank() -> int:
-    """The number of this trainer, as launchers set it."""
+    """The number of this trainer, as launchers set it in the environment."""
     return whole("PADDLE_TRAINER_ID", 0)
 
 
 def get_world_size() -> int:
-    """How many trainers there are, as launchers set it."""
+    """The number of trainers, as launchers set it in the environment."""
     return whole("PADDLE_TRAINERS_NUM", 1)
 
 
 class ParallelEnv:
-    """What launchers tell a trainer."""
+    """The variables of the environment that launchers set for a trainer."""
 
     rank = property(lambda self: get_rank())
     world_size = property(lambda self: get_world_size())
@@ -58,11 +60,11 @@ _SETTERS = {
     "fleet_send_sleep_seconds": "set_fleet_send_sleep_seconds",
 }
 _MOST_CANDIDATES = 10000
-"""From how many samples `slots_shuffle` draws, unless a script says so."""
+"""The default number of samples from which `slots_shuffle` draws."""
 
 
 class _WithInit:
-    """A data set that takes its settings in one call."""
+    """A data set whose settings are passed in one call."""
 
     def init(
         self,
@@ -77,7 +79,7 @@ class _WithInit:
         download_cmd: str = "cat",
         **others: Any,
     ) -> None:
-        """Sets how many samples a batch has, the variables, and the command that makes lines of a file."""
+        """Sets the size of a batch, the variables, and the command that converts a file to lines."""
         made: Any = self
         made.set_batch_size(batch_size)
         made.set_thread(thread_num)
@@ -88,11 +90,11 @@ class _WithInit:
         self._refuse("init", {"input_type": input_type, **others})
 
     def fetched_texts(self, batch: int, infos: Sequence[str], names: Sequence[str], values: Sequence[Any]) -> list[str]:
-        """The one line that 2.x prints of the variables that are fetched after a batch."""
+        """The line that 2.x prints about the fetched variables after a batch."""
         return [fetched_line(time.time(), batch, zip(infos, values, strict=True))]
 
     def update_settings(self, **settings: Any) -> None:
-        """Sets some of what `init` sets, and leaves the rest. Raises NotHere for other settings."""
+        """Changes some of the settings that `init` sets. Raises NotHere for other settings."""
         made: Any = self
         for name in [key for key in settings if key in _SETTERS and hasattr(made, _SETTERS[key])]:
             getattr(made, _SETTERS[name])(settings.pop(name))
@@ -108,11 +110,11 @@ class _WithInit:
         self._refuse("update_settings", settings)
 
     def _init_distributed_settings(self, **settings: Any) -> None:
-        """Sets how samples are read, merged, and sent in a shuffle over trainers. Raises NotHere for others."""
+        """Sets how samples are read, merged, and sent in a shuffle over trainers. Raises NotHere for other settings."""
         self.update_settings(**settings)
 
     def _refuse(self, method: str, settings: Mapping[str, Any]) -> None:
-        """Raises NotHere for settings that ask for something."""
+        """Raises NotHere for settings that are not empty."""
         names = ", ".join(sorted(name for name, value in settings.items() if value))
         if names:
             message = "leave it out: samples are lines with numbers of values"
@@ -120,11 +122,11 @@ class _WithInit:
 
 
 class QueueDataset(_WithInit, _Queue):
-    """Files that are read while they are trained on."""
+    """Samples that are read from files during training."""
 
 
 class InMemoryDataset(_WithInit, _InMemory):
-    """Files that are read before they are trained on, and can be shuffled."""
+    """Samples that are read from files before training, and can be shuffled."""
 
     def _set_use_ps_gpu(self, use_ps_gpu: bool) -> None:
         if use_ps_gpu:

@@ -1,6 +1,7 @@
-"""`python -m paddle.distributed.launch`: the trainers of a script as processes of this host, with servers if asked.
+"""`python -m paddle.distributed.launch`: starts the trainers of a script as processes of this host, with servers if
+asked.
 
-`python -m paddle.distributed.fleet.launch`, which `fleetrun` starts in 2.x, is the same.
+`python -m paddle.distributed.fleet.launch`, which `fleetrun` starts in 2.x, does the same.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ _WITHOUT_EFFECT = {
     "auto_parallel_config": "it is about dynamic graphs and what divides them by itself",
     "auto_tuner_json": "nothing is tuned",
 }
-"""Options of Paddle 2.6 that are accepted, and why they have no effect."""
+"""Options of Paddle 2.6 that are accepted and have no effect, with the reasons."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, under Fluid's names; `--nproc_per_node` says how many trainers, where Fluid counts GPUs."""
+    """The parser of the options, under Fluid's names; `--nproc_per_node` is the number of trainers, where Fluid counts
+    GPUs.
+    """
     made = LauncherParser(prog="launch", description="Starts the trainers of a script.")
     made.add_argument("--cluster_node_ips", default="127.0.0.1", help="all hosts, each with as many trainers")
     made.add_argument("--node_ip", "--host", default="127.0.0.1", help="this host")
@@ -80,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def launch(arguments: Sequence[str] | None = None) -> int:
-    """Starts this host's trainers and waits for them; gives the exit status of the first that fails, or 0."""
+    """Starts this host's trainers and waits for them; returns the exit status of the first that fails, or 0."""
     options = parser().parse_args(arguments)
     script = [options.training_script, *options.training_script_args]
     for name, why in _WITHOUT_EFFECT.items():
@@ -135,7 +138,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _with_servers(options: argparse.Namespace, script: Sequence[str]) -> int:
-    """The part of `launch` for scripts with parameter servers, as the launcher of 2.x takes it."""
+    """Starts a script with parameter servers; the options are those of the launcher of 2.x."""
     ports = [f"{options.node_ip}:{options.started_port + number}" for number in range(options.server_num)]
     servers, workers = _listed(options.servers) or ports, _listed(options.workers)
     hosts = sorted({text.rpartition(":")[0] for text in (*servers, *workers)})

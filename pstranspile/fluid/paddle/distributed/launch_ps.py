@@ -1,4 +1,4 @@
-"""`python -m paddle.distributed.launch_ps`: servers and trainers of a script as processes of this host."""
+"""`python -m paddle.distributed.launch_ps`: starts servers and trainers of a script as processes of this host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pstranspile.fluid.paddle.distributed.processes import (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, under Fluid's names."""
+    """The parser of the options, under Fluid's names."""
     made = LauncherParser(prog="launch_ps", description="Starts servers and trainers of a script.")
     made.add_argument("--cluster_node_ips", default="127.0.0.1", help="hosts; only this one is started")
     made.add_argument("--node_ip", default="127.0.0.1", help="this host")
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def launch(arguments: Sequence[str] | None = None) -> int:
-    """Starts all processes and waits for them; gives the exit status of the first that fails, or 0."""
+    """Starts all processes and waits for them; returns the exit status of the first that fails, or 0."""
     options = parser().parse_args(arguments)
     if options.cluster_node_ips != options.node_ip:
         parser().error("only processes of this host are started: start each host's by itself, with --endpoints")
@@ -46,7 +46,9 @@ def launch(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_cluster(endpoints: Sequence[str], worker_num: int, script: Sequence[str], log_dir: str | None) -> int:
-    """Starts servers and trainers of a script on this host and waits for them; gives the first status that is not 0."""
+    """Starts servers and trainers of a script on this host and waits for them; returns the first exit status that is
+    not 0, or 0.
+    """
     install_for_children()
     shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints), "PADDLE_TRAINERS_NUM": str(worker_num), **meeting()}
     servers = [

@@ -1,4 +1,6 @@
-"""Processes of a script on this host: started, shown by their names, watched, and ended together."""
+"""Runs a script as several processes on this host: starts them, shows their output by name, watches them, and ends them
+together.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,24 @@ GRACE = 10.0
 """Seconds that processes have to end after SIGTERM."""
 
 SETTLE = 0.3
-"""Seconds in which processes that end because of the first one are noticed as well."""
+"""Seconds after a first failure within which processes that fail too are reported as well."""
 
 MOST_IN_LINE = 1 << 16
-"""Bytes of a line that are shown together; a longer one is shown in pieces."""
+"""The most bytes of a line that are shown at once; a longer line is shown in pieces."""
 
 LAST_LINES = 15
-"""The lines of a process that has failed which are shown again at the end."""
+"""The number of last lines of a failed process that are shown again at the end."""
 
 MOST_OF_LINE = 1000
-"""The characters of such a line that are shown."""
+"""The most characters that are shown of one of these last lines of a failed process."""
 
 _PIECE = 1 << 16
 _LOGS = re.compile(r"(worker|server)log\.[0-9]+")
 
 
 class Wanted(NamedTuple):
-    """A process to start: its name for people (`trainer 0`), that of its log, whether it is a server, and what it finds
-    in its environment.
+    """A process to start: its name for people (`trainer 0`), the name of its log, whether it is a server, and the
+    variables of its environment.
     """
 
     name: str
@@ -57,13 +59,15 @@ class Wanted(NamedTuple):
 
 
 class _Output:
-    """One of the outputs of a process. Whole lines are shown, with the name of the process, and go into its log."""
+    """An output of a process. Its lines are shown, as a whole and with the name of the process, and
+    written to the log.
+    """
 
     def __init__(self, pipe: IO[bytes], shown: Any, name: str, log: IO[bytes] | None):
         self.pipe: IO[bytes] | None = pipe
         self.last: deque[bytes] = deque(maxlen=LAST_LINES)
         self.unread = False
-        """Whether nobody reads any more what is shown."""
+        """Whether the reader of the launcher's own output has gone."""
         self._shown = shown
         self._prefix = f"[{name}] ".encode()
         self._log = log
@@ -71,7 +75,7 @@ class _Output:
         os.set_blocking(pipe.fileno(), False)
 
     def read(self) -> bool:
-        """Takes what is there; False if that is nothing. The pipe is closed at its end."""
+        """Reads the available bytes; returns False if there are none. At its end the pipe is closed."""
         if self.pipe is None:
             return False
         try:
@@ -101,7 +105,7 @@ class _Output:
         ended = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # bars of progress draw over their line
         try:
             _show(self._shown, self._prefix + ended.replace(b"\n", b"\n" + self._prefix) + b"\n")
-        except OSError:  # nobody reads it, or the disk is full
+        except OSError:  # the reader has gone, or the disk is full
             self._shown, self.unread = None, True
 
     def _write_log(self, data: bytes) -> None:
@@ -115,7 +119,7 @@ class _Output:
             _say(f"{self._prefix.decode()}its log can't be written any more: {problem.strerror}")
 
     def end(self) -> None:
-        """What has come of a line is shown, and nothing more is read."""
+        """Shows the rest of an unfinished line, and stops reading."""
         if self._rest:
             self._write(bytes(self._rest))
             self._rest.clear()
@@ -125,7 +129,9 @@ class _Output:
 
 
 def _show(stream: Any, data: bytes) -> None:
-    """Writes bytes to a stream of text, at once. Raises OSError, such as BrokenPipeError when nobody reads them."""
+    """Writes bytes to a text stream, and flushes it. Raises OSError, for example BrokenPipeError if the reader has
+    gone.
+    """
     if stream is None:
         return
     buffer = getattr(stream, "buffer", None)
@@ -138,14 +144,14 @@ def _show(stream: Any, data: bytes) -> None:
 
 
 class _Process:
-    """A process that was started, and how it ended."""
+    """A started process, and its exit status."""
 
     def __init__(self, wanted: Wanted, command: Sequence[str], log: IO[bytes] | None):
         self.wanted = wanted
         self.status: int | None = None
-        """Its exit status, below 0 for a signal; None while it runs."""
+        """The exit status of the process, below 0 for a signal; None while it runs."""
         self.told = False
-        """Whether it was told to end."""
+        """Whether the process, a server, was informed that all trainers have ended."""
         self._log = log
         hears, self._tells = os.pipe()
         try:
@@ -161,17 +167,17 @@ class _Process:
         self.errors = _Output(self.process.stderr, sys.stderr, wanted.name, log)
 
     def tell(self, what: bytes) -> None:
-        """Tells it something on its pipe."""
+        """Writes bytes to the pipe on which the process listens."""
         with contextlib.suppress(OSError):
             os.write(self._tells, what)
 
     def send(self, number: int) -> None:
-        """Sends a signal to it and to the processes that it has started."""
+        """Sends a signal to the process and to those that it has started."""
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, number)
 
     def has_ended(self) -> None:
-        """Takes the rest of what it has written, and how it ended."""
+        """Waits for the process, and reads the rest of its output."""
         self.status = self.process.wait()
         for output in (self.out, self.errors):
             while output.read():
@@ -179,16 +185,18 @@ class _Process:
             output.end()
         os.close(self._tells)
         if self._log is not None:
-            with contextlib.suppress(OSError):  # what could not be written was told
+            with contextlib.suppress(OSError):  # the failure to write was reported before
                 self._log.close()
 
     def how(self) -> str:
-        """How it ended."""
+        """How the process ended, as text."""
         assert self.status is not None
         return how_it_ended(self.status)
 
     def last_lines(self) -> list[str]:
-        """The last lines that it has written: those of errors, or else those of its output."""
+        """The last lines that the process has written: those of its stderr, or if there are none, those
+        of its stdout.
+        """
         last = self.errors.last if any(map(bytes.strip, self.errors.last)) else self.out.last
         lines = [line.decode(errors="replace").rstrip("\r")[:MOST_OF_LINE] for line in last]
         while lines and not lines[0].strip():
@@ -197,21 +205,21 @@ class _Process:
 
 
 def exit_status(status: int) -> int:
-    """The status of a launcher whose process has ended so: that of shells for a signal."""
+    """The exit status of a launcher for that of its process: for a signal, the one that shells report."""
     return status if status >= 0 else 128 - status
 
 
 class _Launch:
-    """The processes of a script, from the first to the last."""
+    """The processes of a script, from their start to their end."""
 
     def __init__(self, processes: Sequence[_Process]):
         self._processes = processes
         self._selector = selectors.DefaultSelector()
         self._woken, self._waking = socket.socketpair()
         self._ended: deque[_Process] = deque()
-        """Those whose end was noticed, in this order."""
+        """The processes whose ends were noticed, in this order."""
         self._signals: list[int] = []
-        """The signals that this process was sent."""
+        """The signals that this process has received."""
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         for process in processes:
@@ -234,7 +242,9 @@ class _Launch:
         self._wake()
 
     def run(self) -> int:
-        """Waits until all have ended, or one has failed, after which the others are ended; gives the exit status."""
+        """Waits until all processes have ended, or one has failed, after which it ends the others; returns the exit
+        status.
+        """
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
             numbers.append(signal.SIGHUP)
@@ -273,7 +283,7 @@ class _Launch:
         return [process for process in self._processes if process.status is None]
 
     def _look(self, timeout: float | None) -> list[_Process]:
-        """Shows what has come, after waiting for it; gives the processes that have ended meanwhile."""
+        """Waits for output and shows it; returns the processes that have ended in the meantime."""
         ready = self._selector.select(timeout)
         for key, _ in sorted(ready, key=lambda entry: entry[0].fd):  # a process's output before its errors
             output: _Output | None = key.data
@@ -297,21 +307,21 @@ class _Launch:
         return result
 
     def _has_failed(self, process: _Process) -> bool:
-        """Whether a process did not end as it should. A server that was told that all trainers have ended may end by
-        SIGTERM.
-        """
+        """Whether a process has failed. A server that was informed that all trainers have ended may end by SIGTERM."""
         by_sigterm = process.status in (-signal.SIGTERM, 128 + signal.SIGTERM)
         return bool(process.status) and not (process.told and by_sigterm)
 
     def _note_end(self, process: _Process) -> None:
-        """A process has ended. With the last trainer, the servers are told."""
+        """Handles the end of a process: after the last trainer, informs the servers."""
         if not process.wanted.is_server and all(one.wanted.is_server for one in self._running()):
             for server in self._running():
                 server.told = True
                 server.tell(TRAINERS_ENDED)
 
     def _settle(self, failed: list[_Process]) -> None:
-        """Others that fail at the same time, mostly since the first one did, are named as well."""
+        """Waits for other processes that fail at the same time, mostly because of the first failure,
+        and reports them.
+        """
         end = time.monotonic() + SETTLE
         while self._running() and (left := end - time.monotonic()) > 0:
             for process in self._look(left):
@@ -320,11 +330,13 @@ class _Launch:
                     _say(f"after it {process.wanted.name} has ended {process.how()}")
 
     def _end_the_rest(self, failed: Sequence[_Process]) -> None:
-        """Ends all that still run: by SIGTERM first, then, or when this process is told to end again, by SIGKILL."""
+        """Ends all processes that still run: first by SIGTERM, then, after a time or when this process gets another
+        signal, by SIGKILL.
+        """
         rest, told = self._running(), 0 if failed else 1
         if rest and failed:
             _say(f"ended because of it: {', '.join(process.wanted.name for process in rest)}")
-        for process in self._processes:  # also what those have started that have ended
+        for process in self._processes:  # ended ones too, for processes that they have started
             process.send(signal.SIGTERM)
             process.send(signal.SIGCONT)  # one that was stopped ends too
         end = time.monotonic() + GRACE
@@ -335,7 +347,7 @@ class _Launch:
         self._kill()
 
     def _kill(self) -> None:
-        """Kills the processes that still run."""
+        """Kills the processes that still run, and waits for them."""
         for process in self._running():
             process.send(signal.SIGKILL)
         while self._running():
@@ -347,7 +359,7 @@ def _name(number: int) -> str:
 
 
 def _say(*lines: str) -> None:
-    """Tells something of the launcher's own on stderr."""
+    """Prints messages of the launcher itself on stderr."""
     with contextlib.suppress(OSError):
         print("launch:", *lines[:1], file=sys.stderr)
         for line in lines[1:]:
@@ -365,8 +377,10 @@ def _indented(process: _Process) -> list[str]:
 def run_script(
     script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | None, listening: Sequence[str] = ()
 ) -> int:
-    """Runs a script as several processes until all have ended; gives the exit status: that of the first one that fails,
-    or 0. What they write is shown line by line with their names, and goes into logs in `log_dir` ("", None: nowhere).
+    """Runs a script as several processes until all have ended; returns the exit status of the first one that fails, or
+    0.
+
+    Their output is shown line by line with their names, and written to logs in `log_dir` ("", None: nowhere).
     `listening` are the addresses of the servers among them.
     """
     wrong = problem_of(script[0]) or problem_of_addresses(listening)
@@ -400,13 +414,13 @@ def run_script(
 
 
 def _silence_stdout() -> None:
-    """Points stdout at nothing, so that the interpreter's last flush does not fail a second time."""
+    """Points stdout at the null device, so that the interpreter's last flush does not fail a second time."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _started(script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | None) -> list[_Process]:
-    """Starts the processes. Raises OSError; then none is left."""
+    """Starts the processes. Raises OSError, after ending those that were started."""
     path = script[0] if not script[0].startswith("-") else f"./{script[0]}"
     command = [sys.executable, "-u", "-m", "pstranspile.fluid", path, *script[1:]]
     started: list[_Process] = []
@@ -423,7 +437,7 @@ def _started(script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | Non
 
 
 def problem_of(script: str) -> str:
-    """Why a script can't be run at all: it is not there, or is no Python; "" if it can be."""
+    """The reason why a script can't be run at all: it does not exist, or is not valid Python; "" if it can be."""
     try:
         source = Path(script).read_bytes()
     except OSError as problem:
@@ -438,10 +452,10 @@ def problem_of(script: str) -> str:
 
 
 class LauncherParser(ArgumentParser):
-    """A parser of a launcher's options, which suggests a similar one in place of one that there is not."""
+    """A parser of a launcher's options, which suggests a similar option for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the launcher with status 2 and a sentence; the options are listed by `--help` alone."""
+        """Ends the launcher with status 2 and a message; only `--help` lists the options."""
         given = re.match("unrecognized arguments: (--?[^ =]+)", message)
         if given:
             message = f"there is no option {given[1]}{did_you_mean(given[1], self._option_string_actions)}"
@@ -449,14 +463,14 @@ class LauncherParser(ArgumentParser):
 
 
 def number_of_processes(text: str) -> int:
-    """How many processes an option asks for. Raises ArgumentTypeError."""
+    """The number of processes in the value of an option. Raises ArgumentTypeError."""
     if not text.isdecimal() or not text.isascii():
         raise ArgumentTypeError(f"{text!r} is no number of processes")
     return int(text)
 
 
 def problem_of_addresses(endpoints: Sequence[str]) -> str:
-    """Why servers of a script can't listen at these addresses; "" if they can."""
+    """The reason why servers of a script can't listen at these addresses; "" if they can."""
     for number, endpoint in enumerate(endpoints):
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 1 << 16:
@@ -469,13 +483,13 @@ def problem_of_addresses(endpoints: Sequence[str]) -> str:
 
 
 def _counted(wanted: Sequence[Wanted]) -> str:
-    """`2 servers and 1 trainer`."""
+    """The numbers of processes as text: `2 servers and 1 trainer`."""
     servers = sum(one.is_server for one in wanted)
     counts = {"server": servers, "trainer": len(wanted) - servers}
     return " and ".join(counted(count, what) for what, count in counts.items() if count)
 
 
 def meeting() -> dict[str, str]:
-    """The address at which trainers of this host meet beside training, as a variable of the environment."""
+    """A free address on this host at which trainers meet beside training, as a variable of the environment."""
     with socket.create_server(("127.0.0.1", 0)) as tried:
         return {MEETING: f"127.0.0.1:{tried.getsockname()[1]}"}

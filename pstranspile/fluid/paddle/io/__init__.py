@@ -1,4 +1,4 @@
-"""`paddle.io`: data sets whose samples have numbers or come in a row, samplers, and their loader."""
+"""`paddle.io`: data sets with indexed samples or with a stream of samples, samplers, and the loader of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pstranspile.fluid.reader import Dataset as Dataset
 
 
 class Sampler:
-    """The base of samplers, which give the numbers of samples."""
+    """The base class of samplers, which yield the indices of samples."""
 
     def __init__(self, data_source: Any = None):
         self.data_source = data_source
@@ -27,7 +27,7 @@ class Sampler:
 
 
 class SequenceSampler(Sampler):
-    """All samples in order."""
+    """Yields the indices of all samples, in order."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.data_source)))
@@ -37,7 +37,9 @@ class SequenceSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """All samples in any order; `num_samples` of them, each as often as it is drawn, with `replacement`."""
+    """Yields the indices of all samples in random order; with `replacement`, `num_samples` indices,
+    which may repeat.
+    """
 
     def __init__(
         self, data_source: Any, replacement: bool = False, num_samples: int | None = None, generator: Any = None
@@ -62,7 +64,7 @@ class RandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """`num_samples` numbers, drawn by weights; with two dims of weights, so many for each row."""
+    """Yields `num_samples` indices, drawn by weights; with two dims of weights, as many for each row."""
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True):
         super().__init__()
@@ -86,7 +88,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(sampling.BatchSampler):
-    """The numbers of the samples of each batch, of a data set or as a sampler gives them."""
+    """Yields for each batch the indices of its samples, in a data set or from a sampler."""
 
     def __init__(
         self,
@@ -114,10 +116,10 @@ class BatchSampler(sampling.BatchSampler):
 
 
 class DistributedBatchSampler(sampling.BatchSampler):
-    """The batches of this trainer: in turns, each trainer takes the next batch.
+    """Yields the batches of this trainer: the trainers take turns to get the next batch.
 
-    All trainers have as many samples: those at the front come once more for the last ones. `shuffle` draws the same
-    order on all trainers, another one in each epoch.
+    All trainers get the same number of samples, for which the first samples are repeated at the end. `shuffle` draws
+    the same order on all trainers, another one in each epoch.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class DistributedBatchSampler(sampling.BatchSampler):
         return _batches(self.num_samples, self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the number that the next order is drawn by."""
+        """Sets the seed of the next order."""
         self.epoch = epoch
 
 
@@ -172,19 +174,19 @@ def _batches(samples: int, sampler: sampling.BatchSampler) -> int:
 
 
 def _listed(sample: Any) -> list[Any]:
-    """The values of a sample, which may be one alone."""
+    """The values of a sample as a list; a single value becomes a list of one."""
     return [*sample] if isinstance(sample, list | tuple) else [sample]
 
 
 class IterableDataset(Dataset):
-    """The base of data sets that give their samples in a row."""
+    """The base class of data sets that yield a stream of samples."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not say what its samples are: write __iter__")
 
 
 class TensorDataset(Dataset):
-    """The rows of several tensors of as many rows."""
+    """The rows of several tensors, which have the same number of rows."""
 
     def __init__(self, tensors: Sequence[Any]):
         if len({len(tensor) for tensor in tensors}) != 1:
@@ -199,7 +201,7 @@ class TensorDataset(Dataset):
 
 
 class ComposeDataset(Dataset):
-    """Samples whose values are those of several data sets."""
+    """Samples that consist of the values of the samples of several data sets."""
 
     def __init__(self, datasets: Sequence[Dataset]):
         self.datasets = list(datasets)
@@ -212,7 +214,7 @@ class ComposeDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """The samples of several data sets, one behind the other."""
+    """The samples of several data sets, one data set after the other."""
 
     def __init__(self, datasets: Sequence[IterableDataset]):
         self.datasets = list(datasets)
@@ -222,7 +224,7 @@ class ChainDataset(IterableDataset):
 
 
 class Subset(Dataset):
-    """The samples of a data set with some numbers."""
+    """The samples of a data set with the given indices."""
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]):
         self.dataset, self.indices = dataset, indices
@@ -235,7 +237,9 @@ class Subset(Dataset):
 
 
 def random_split(dataset: Dataset, lengths: Sequence[int], generator: Any = None) -> list[Subset]:
-    """A data set cut into parts of these sizes, at random. Raises ValueError if they are not all of its samples."""
+    """A data set split into parts of these sizes, at random. Raises ValueError if the sizes do not add up to its
+    length.
+    """
     if sum(lengths) != len(dataset):
         raise ValueError(f"the parts have {sum(lengths)} samples, the data set {len(dataset)}")
     numbers: list[int] = np.random.permutation(len(dataset)).tolist()
@@ -243,17 +247,17 @@ def random_split(dataset: Dataset, lengths: Sequence[int], generator: Any = None
 
 
 def get_worker_info() -> None:
-    """None: samples are read in the process of the script."""
+    """None, because samples are read in the process of the script."""
 
 
 def default_collate_fn(batch: Sequence[Any]) -> list[Any]:
-    """Samples as arrays, one for each of their values; a sample may be an array alone."""
+    """Samples as arrays, one for each of their values; a sample may also be a single array."""
     alone = isinstance(batch[0], np.ndarray | int | float)
     return sampling.default_collate_fn([[item] for item in batch] if alone else batch)
 
 
 class _InRow(sampling.BatchSampler):
-    """The samples of each batch, where they have no numbers."""
+    """The samples of each batch of a data set without indices."""
 
     def __init__(self, dataset: IterableDataset, batch_size: int, drop_last: bool):
         super().__init__(indices=[], batch_size=batch_size, drop_last=drop_last)
@@ -267,7 +271,7 @@ class _InRow(sampling.BatchSampler):
 
 
 class DataLoader(reader.DataLoader):
-    """Fluid's loader with the defaults of 2.x: lists of arrays, for one place without a list around them."""
+    """Fluid's loader with the defaults of 2.x: lists of arrays; for one place they are not in another list."""
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""`paddle.nn` of the first 2.x versions, as far as programs go: layers as objects, activations and losses."""
+"""`paddle.nn` of the first 2.x versions, as far as it applies to programs: layers as objects,
+activations and losses.
+"""
 
 from __future__ import annotations
 

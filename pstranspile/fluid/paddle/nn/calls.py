@@ -16,7 +16,9 @@ L: Any = layers
 
 
 def _calls(name: str, function: Callable[..., Any], arguments: str, inputs: str = "x") -> Any:
-    """A layer without parameters: what is made with `arguments` calls `function`, with `inputs` before them."""
+    """A class of layers without parameters: `arguments` are the parameters of its constructor; a call of the layer
+    passes its `inputs`, followed by these, to `function`.
+    """
     signature, read = signature_of(f"{arguments}{', ' if arguments else ''}name=None"), signature_of(inputs)
 
     def start(self: Any, *args: Any, **options: Any) -> None:
@@ -69,12 +71,12 @@ CosineSimilarity = _calls("CosineSimilarity", functional.cosine_similarity, "axi
 
 
 def _pair_distance(x: Any, y: Any, p: float = 2.0, epsilon: float = 1e-6, keepdim: bool = False) -> Any:
-    """The p-norms of the differences of rows."""
+    """The p-norms of the differences of corresponding rows."""
     return figures.norm(L.scale(L.elementwise_sub(x, y), 1.0, epsilon), p, 1, keepdim)
 
 
 def _dropped(function: Callable[..., Any], name: str, arguments: str) -> Any:
-    """A layer that calls a function of dropout, which knows whether the layer trains."""
+    """A class of layers that call a dropout function, to which they pass whether they train."""
     made = _calls(name, function, arguments)
     own = made.forward
 
@@ -141,7 +143,7 @@ UpsamplingNearest2D = _calls("UpsamplingNearest2D", functional.interpolate, _RES
 
 
 def _bilinear(x: Any, **settings: Any) -> Any:
-    """Images of another size, whose pixels are means of those around."""
+    """Images resized by bilinear interpolation."""
     return functional.interpolate(x, mode="bilinear", align_corners=True, **settings)
 
 

@@ -1,4 +1,4 @@
-"""The layers of `paddle.nn` with filters or weights of channels."""
+"""The layers of `paddle.nn` with filters, or with weights for channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pstranspile.fluid.paddle.nn.layer import Layer
 
 
 class _Filters(Layer):
-    """What convolutions share: the filters, a bias and the settings."""
+    """The base class of convolutions: filters, a bias and the settings."""
 
     rank = 2
     transposed = False
@@ -39,14 +39,14 @@ class _Filters(Layer):
         self._settings = settings
 
     def forward(self, x: Any, output_size: Any = None) -> Any:
-        """What is read, convolved."""
+        """The input, convolved."""
         name = f"conv{self.rank}d" + ("_transpose" if self.transposed else "")
         more = {} if output_size is None else {"output_size": output_size}
         return getattr(functional, name)(x, self.weight, self.bias, **self._settings, **more)
 
 
 class Conv2D(_Filters):
-    """Images convolved with filters."""
+    """A layer that convolves images with filters."""
 
     def __init__(
         self,
@@ -70,19 +70,19 @@ class Conv2D(_Filters):
 
 
 class Conv1D(Conv2D):
-    """Sequences convolved with filters."""
+    """A layer that convolves sequences with filters."""
 
     rank = 1
 
 
 class Conv3D(Conv2D):
-    """Volumes convolved with filters."""
+    """A layer that convolves volumes with filters."""
 
     rank = 3
 
 
 class Conv2DTranspose(_Filters):
-    """The transposed convolution of images."""
+    """A layer with the transposed convolution of images."""
 
     transposed = True
 
@@ -107,13 +107,13 @@ class Conv2DTranspose(_Filters):
 
 
 class Conv3DTranspose(Conv2DTranspose):
-    """The transposed convolution of volumes."""
+    """A layer with the transposed convolution of volumes."""
 
     rank = 3
 
 
 class Conv1DTranspose(Conv2DTranspose):
-    """The transposed convolution of sequences."""
+    """A layer with the transposed convolution of sequences."""
 
     rank = 1
 
@@ -136,7 +136,7 @@ class Conv1DTranspose(Conv2DTranspose):
 
 
 class GroupNorm(Layer):
-    """Each group of channels of a sample with mean 0 and variance 1, then scaled and shifted."""
+    """Normalises each group of channels of a sample to mean 0 and variance 1, then scales and shifts channels."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class GroupNorm(Layer):
 
 
 class InstanceNorm2D(Layer):
-    """Each channel of a sample with mean 0 and variance 1, then scaled and shifted."""
+    """Normalises each channel of a sample to mean 0 and variance 1, then scales and shifts it."""
 
     def __init__(
         self,
@@ -184,15 +184,15 @@ class InstanceNorm2D(Layer):
 
 
 class InstanceNorm1D(InstanceNorm2D):
-    """The layer `InstanceNorm2D` for rows."""
+    """`InstanceNorm2D` for sequences."""
 
 
 class InstanceNorm3D(InstanceNorm2D):
-    """The layer `InstanceNorm2D` for volumes."""
+    """`InstanceNorm2D` for volumes."""
 
 
 class PReLU(Layer):
-    """x where it is positive, else x times a weight, one for all or one for each channel."""
+    """x where it is positive, otherwise x times a weight; one weight for all channels, or one for each."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, weight_attr: Any = None, name: Any = None):
         super().__init__()
@@ -200,12 +200,12 @@ class PReLU(Layer):
         self._weight = self.create_parameter([num_parameters], weight_attr, default_initializer=start)
 
     def forward(self, x: Any) -> Any:
-        """The activation."""
+        """The activation of x."""
         return functional.prelu(x, self._weight)
 
 
 class Bilinear(Layer):
-    """Numbers of pairs of vectors, from a matrix for each."""
+    """Bilinear forms of pairs of vectors: one number for each matrix of the weight."""
 
     def __init__(
         self,
@@ -221,11 +221,11 @@ class Bilinear(Layer):
         self.bias = self.create_parameter([1, out_features], bias_attr, is_bias=True)
 
     def forward(self, x1: Any, x2: Any) -> Any:
-        """A number of each matrix."""
+        """The numbers for pairs of vectors, a column for each matrix."""
         return functional.bilinear(x1, x2, self.weight, self.bias)
 
 
 def uniform_start(hidden_size: int) -> Any:
-    """How the weights of recurrent layers start."""
+    """The initialiser of weights in recurrent layers."""
     bound = 1.0 / math.sqrt(hidden_size)
     return Uniform(-bound, bound)

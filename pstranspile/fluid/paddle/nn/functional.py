@@ -1,6 +1,6 @@
 """`paddle.nn.functional`: activations, layers without parameters of their own, and losses.
 
-In reading order: convolutions, pools, norms and sizes of sequences, images and volumes; losses; then the rest.
+The order is: convolutions, pools, norms and resizing of sequences, images and volumes; losses; everything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHANNELS_FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
 
 
 def _op(op_type: str, inputs: dict[str, Any], outputs: str, attrs: dict[str, Any], name: Any = None) -> list[Any]:
-    """The outputs of an op; the first ones have the element type of its first input."""
+    """The outputs of an op, which have the element type of its first input."""
     given = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
     kind: Any = next(iter(given.values())).dtype
     slots: dict[str, Any] = dict.fromkeys(outputs.split(), kind)
@@ -32,7 +32,7 @@ def _op(op_type: str, inputs: dict[str, Any], outputs: str, attrs: dict[str, Any
 
 
 def _wide(value: Any, before: Any) -> Any:
-    """A setting of one dim as that of two, of which the first has size 1."""
+    """A setting for one dim as a setting for two dims, with `before` for the first."""
     if isinstance(value, str) or value is None:
         return value
     listed = [value] if isinstance(value, int) else list(value)
@@ -48,13 +48,13 @@ def _biased(made: Any, bias: Any, data_format: str) -> Any:
 
 
 def _sequences(function: Callable[[Any], Any], x: Any, data_format: str) -> Any:
-    """What a function of images makes of sequences, which are images of height 1."""
+    """The result for sequences of a function of images, to which they are passed as images of height 1."""
     axis = 1 if _last(data_format) else 2
     return L.squeeze(function(L.unsqueeze(x, [axis])), [axis])
 
 
 def convolved(rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], data_format: str) -> Any:
-    """x convolved with filters; settings are stride, padding, dilation and groups."""
+    """x convolved with filters; `settings` are stride, padding, dilation and groups."""
     stride, padding, dilation, groups = settings
     if rank == 1:
         wide = _wide(stride, 1), _wide(padding, 0), _wide(dilation, 1), groups
@@ -76,7 +76,7 @@ def convolved(rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ..
 def transposed(
     rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], output_size: Any, data_format: str
 ) -> Any:
-    """The transposed convolution; settings are stride, padding, added size, dilation and groups."""
+    """The transposed convolution of x; `settings` are stride, padding, output padding, dilation and groups."""
     stride, padding, more, dilation, groups = settings
     if rank == 1:
         wide = _wide(stride, 1), _wide(padding, 0), _wide(more, 0), _wide(dilation, 1), groups
@@ -118,7 +118,7 @@ def pooled(
     data_format: str | None = None,
     refuse: Any = None,
 ) -> Any:
-    """The largest elements (`max`) or the means (`avg`) of windows. Raises NotHere for `refuse`."""
+    """The maxima (`max`) or the means (`avg`) of windows. Raises NotHere if `refuse` is set."""
     if refuse:
         raise refused(f"{kind}_pool{rank}d(return_mask or divisor_override)", "leave it out")
     stride, data_format = stride or kernel_size, data_format or _CHANNELS_FIRST[rank]
@@ -133,7 +133,7 @@ def pooled(
 
 
 def adaptive(rank: int, kind: str, x: Any, output_size: Any, data_format: str | None = None, mask: bool = False) -> Any:
-    """The largest elements or the means of as many windows as `output_size` says."""
+    """The maxima or the means of windows, whose number in each dim is `output_size`."""
     if data_format not in (None, _CHANNELS_FIRST[rank]):
         raise refused(f"adaptive_{kind}_pool{rank}d(data_format={data_format!r})", "put channels first")
     if rank == 1:
@@ -156,10 +156,10 @@ def batch_norm(
     use_global_stats: bool | None = None,
     name: Any = None,
 ) -> Any:
-    """Each channel with mean 0 and variance 1, then scaled and shifted.
+    """Each channel normalised to mean 0 and variance 1, then scaled and shifted.
 
-    The mean and the variance are the running ones where it does not train, else those of the batch, which the running
-    ones take in; `use_global_stats` says otherwise.
+    In training, the mean and the variance are those of the batch, and the running ones are updated; otherwise they are
+    the running ones. `use_global_stats` overrides this choice.
     """
     held = {"X": x, "Mean": running_mean, "Variance": running_var, "Scale": weight, "Bias": bias}
     given = {slot: to_core(value) for slot, value in held.items()}
@@ -175,7 +175,7 @@ def batch_norm(
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-05, name: Any = None
 ) -> Any:
-    """Each sample with mean 0 and variance 1 over its last dims, then scaled and shifted."""
+    """Each sample normalised to mean 0 and variance 1 over its last dims, then scaled and shifted."""
     dims = 1 if isinstance(normalized_shape, int) else len(normalized_shape)
     attrs = {"epsilon": epsilon, "begin_norm_axis": len(x.shape) - dims}
     return _op("layer_norm", {"X": x, "Scale": weight, "Bias": bias}, "Y Mean Variance", attrs)[0]
@@ -190,7 +190,7 @@ def group_norm(
     data_format: str = "NCHW",
     name: Any = None,
 ) -> Any:
-    """Each group of channels of a sample with mean 0 and variance 1, then scaled and shifted."""
+    """Each group of channels of a sample normalised to mean 0 and variance 1, then scaled and shifted."""
     attrs = {"epsilon": epsilon, "groups": num_groups, "data_layout": data_format}
     return _op("group_norm", {"X": x, "Scale": weight, "Bias": bias}, "Y Mean Variance", attrs, name)[0]
 
@@ -207,7 +207,9 @@ def instance_norm(
     data_format: str = "NCHW",
     name: Any = None,
 ) -> Any:
-    """Each channel of a sample with mean 0 and variance 1, then scaled and shifted where it is said by what."""
+    """Each channel of a sample normalised to mean 0 and variance 1, then scaled by `weight` and shifted by `bias` if
+    given.
+    """
     if len(x.shape) == 3:
         return _sequences(lambda held: instance_norm(held, None, None, weight, bias, eps=eps), x, "NCL")
     held = [
@@ -227,7 +229,7 @@ def local_response_norm(
     data_format: str = "NCHW",
     name: Any = None,
 ) -> Any:
-    """Elements divided by a power of the mean of squares over `size` channels around each."""
+    """Elements divided by a power of the mean of squares over `size` neighbouring channels."""
     if len(x.shape) != 4:
         raise refused(f"local_response_norm of {len(x.shape)} dims", "it takes images")
     return L.lrn(x, size, k, alpha / size, beta, data_format=data_format)
@@ -236,9 +238,9 @@ def local_response_norm(
 def pad(
     x: Any, pad: Any, mode: str = "constant", value: float = 0.0, data_format: str = "NCHW", name: Any = None
 ) -> Any:
-    """Elements put around the last dims, from the last one on: two for it, two for the one before it.
+    """x padded along its last dims: two numbers for the last dim, then two for the one before it, and so on.
 
-    With two for each dim, in the order of the dims.
+    Two numbers for each of all dims are in the order of the dims.
     """
     sides = [pad] * (2 * (len(x.shape) - 2)) if isinstance(pad, int) else [int(side) for side in pad]
     if len(sides) == 2 * len(x.shape):
@@ -265,7 +267,7 @@ def interpolate(
     data_format: str = "NCHW",
     name: Any = None,
 ) -> Any:
-    """Images of another size, or of their own times a factor."""
+    """Images resized to a given size, or by a factor."""
     kind = {"nearest": "NEAREST", "bilinear": "BILINEAR", "trilinear": "TRILINEAR"}.get(mode)
     factors: set[Any] = {*scale_factor} if several(scale_factor) else {scale_factor}
     factor = next(iter(factors))
@@ -281,7 +283,7 @@ def interpolate(
 
 
 def reduced(loss: Any, reduction: str) -> Any:
-    """The mean or the sum of a loss, or the loss itself (`none`). Raises ValueError for others."""
+    """The mean or the sum of a loss, or the loss itself (`none`). Raises ValueError for another `reduction`."""
     if reduction == "none":
         return loss
     if reduction not in ("mean", "sum"):
@@ -290,17 +292,17 @@ def reduced(loss: Any, reduction: str) -> Any:
 
 
 def mse_loss(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
-    """The square of the difference."""
+    """The squared difference, reduced to its mean by default."""
     return reduced(L.square_error_cost(input, label), reduction)
 
 
 def l1_loss(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
-    """The absolute difference."""
+    """The absolute difference, reduced to its mean by default."""
     return reduced(L.abs(L.elementwise_sub(input, label)), reduction)
 
 
 def _mean_of_counted(loss: Any, label: Any, shares: Any, ignore_index: int) -> Any:
-    """The mean over the labels that are not ignored, each of which counts as its share, if any."""
+    """The mean of losses over the labels that are not ignored, weighted by `shares` if given."""
     if ignore_index != -100:
         counted = L.cast(L.not_equal(label, L.fill_constant([1], label.dtype, ignore_index)), loss.dtype)
         shares = counted if shares is None else L.elementwise_mul(shares, counted)
@@ -308,7 +310,7 @@ def _mean_of_counted(loss: Any, label: Any, shares: Any, ignore_index: int) -> A
 
 
 def _shares(weight: Any, label: Any, ignore_index: int) -> Any:
-    """The weight of each label's class; that of class 0 for labels that are ignored."""
+    """The weight of each label's class; for ignored labels, that of class 0."""
     if ignore_index != -100:
         kept = L.cast(L.not_equal(label, L.fill_constant([1], label.dtype, ignore_index)), label.dtype)
         label = L.elementwise_mul(label, kept)
@@ -326,10 +328,10 @@ def cross_entropy(
     use_softmax: bool = True,
     name: Any = None,
 ) -> Any:
-    """The cross entropy of logits, whose softmax it takes; of probabilities without `use_softmax`.
+    """The cross entropy of logits, whose softmax it takes, or of probabilities without `use_softmax`.
 
-    `weight` has a number for each class, by which its losses count. The mean is that of the labels that are not
-    ignored. Raises ValueError for a `weight` of soft labels.
+    `weight` has a factor for each class's losses. The mean is taken over the labels that are not ignored. Raises
+    ValueError for a `weight` with soft labels.
     """
     if soft_label and weight is not None:
         raise ValueError("cross_entropy weighs labels that are numbers of classes: leave out weight or soft_label")
@@ -351,7 +353,9 @@ def cross_entropy(
 def nll_loss(
     input: Any, label: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean", name: Any = None
 ) -> Any:
-    """The logarithm of the probability of each label, negative; `weight` has a number for each class."""
+    """The negative logarithm of each label's probability, from log probabilities; `weight` has a factor
+    for each class.
+    """
     axes = [0, *range(2, len(input.shape)), 1]
     rows = input if len(input.shape) == 2 else L.transpose(input, axes)
     classes = input.shape[1]
@@ -375,7 +379,9 @@ def nll_loss(
 def margin_ranking_loss(
     input: Any, other: Any, label: Any, margin: float = 0.0, reduction: str = "mean", name: Any = None
 ) -> Any:
-    """How far `input` is on the wrong side of `other`, by the label 1 or -1, and a margin."""
+    """The amount by which `input` is on the wrong side of `other`, plus a margin; the label is 1 if `input` should be
+    larger, else -1.
+    """
     ordered = L.elementwise_mul(L.elementwise_sub(other, input), label)
     return reduced(L.relu(L.scale(ordered, 1.0, margin)), reduction)
 
@@ -389,7 +395,9 @@ def ctc_loss(
     reduction: str = "mean",
     norm_by_times: bool = False,
 ) -> Any:
-    """The loss of sequences [steps, samples, classes] by unaligned labels; the mean is that by the labels' lengths."""
+    """The CTC loss of sequences [steps, samples, classes] with unaligned labels; the mean first divides by the labels'
+    lengths.
+    """
     loss = L.squeeze(L.warpctc(log_probs, labels, blank, norm_by_times, input_lengths, label_lengths), [-1])
     if reduction == "mean":
         return L.mean(L.elementwise_div(loss, L.cast(label_lengths, loss.dtype)))
@@ -405,7 +413,9 @@ def sigmoid_focal_loss(
     reduction: str = "sum",
     name: Any = None,
 ) -> Any:
-    """The cross entropy of logits and labels of 0 and 1, in which samples that are right anyhow count less."""
+    """The focal loss of logits and labels, which are 0 or 1: a cross entropy in which well classified samples have less
+    weight.
+    """
     entropy, shares = L.sigmoid_cross_entropy_with_logits(logit, label), L.sigmoid(logit)
     alike = L.elementwise_add(
         L.elementwise_mul(shares, label), L.elementwise_mul(L.scale(shares, -1.0, 1.0), L.scale(label, -1.0, 1.0))
@@ -416,7 +426,7 @@ def sigmoid_focal_loss(
 
 
 def binary_cross_entropy(input: Any, label: Any, weight: Any = None, reduction: str = "mean", name: Any = None) -> Any:
-    """The cross entropy of probabilities and labels of 0 and 1."""
+    """The cross entropy of probabilities and labels, which are 0 or 1."""
     loss = wrap(
         layer_outputs("bce_loss", {"X": to_core(input), "Label": to_core(label)}, {"Out": to_core(input).dtype})[0]
     )
@@ -426,7 +436,7 @@ def binary_cross_entropy(input: Any, label: Any, weight: Any = None, reduction: 
 def binary_cross_entropy_with_logits(
     logit: Any, label: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None, name: Any = None
 ) -> Any:
-    """The cross entropy of logits and labels of 0 and 1, of which those of 1 count as `pos_weight`."""
+    """The cross entropy of logits and labels, which are 0 or 1; losses with label 1 are multiplied by `pos_weight`."""
     loss = L.sigmoid_cross_entropy_with_logits(logit, label)
     if pos_weight is not None:
         more = L.elementwise_mul(label, L.scale(pos_weight, 1.0, -1.0))
@@ -435,12 +445,12 @@ def binary_cross_entropy_with_logits(
 
 
 def smooth_l1_loss(input: Any, label: Any, reduction: str = "mean", delta: float = 1.0, name: Any = None) -> Any:
-    """Half the square of a difference below `delta`, beyond it linear."""
+    """The Huber loss: half the squared difference where this is below `delta`, linear beyond."""
     return reduced(L.huber_loss(input, label, delta), reduction)
 
 
 def kl_div(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
-    """How far the distribution whose logarithm is `input` is from `label`."""
+    """The Kullback-Leibler divergence of `label` from the distribution whose logarithm is `input`."""
     return L.kldiv_loss(input, label, reduction)
 
 
@@ -481,12 +491,12 @@ _SAME = """diag_embed dice_loss gather_tree npair_loss relu sigmoid softmax_with
 
 
 def softmax(x: Any, axis: int = -1, dtype: Any = None, name: Any = None) -> Any:
-    """Shares along `axis` that sum to one, as elements of `dtype`."""
+    """The softmax along `axis`, of x converted to `dtype` if given."""
     return L.softmax(x if dtype is None else L.cast(x, dtype), axis=axis, name=name)
 
 
 def log_softmax(x: Any, axis: int = -1, dtype: Any = None, name: Any = None) -> Any:
-    """The logarithm of `softmax`."""
+    """The logarithm of the softmax along `axis`."""
     x = x if dtype is None else L.cast(x, dtype)
     shifted = L.elementwise_sub(x, L.reduce_max(x, dim=axis, keep_dim=True))
     return L.elementwise_sub(shifted, L.log(L.reduce_sum(L.exp(shifted), dim=axis, keep_dim=True)))
@@ -495,7 +505,9 @@ def log_softmax(x: Any, axis: int = -1, dtype: Any = None, name: Any = None) -> 
 def dropout(
     x: Any, p: float = 0.5, axis: Any = None, training: bool = True, mode: str = "upscale_in_train", name: Any = None
 ) -> Any:
-    """Some elements zero in training; with an `axis` whole slices, with a number for each element of these dims."""
+    """In training, sets random elements to zero; with an `axis`, one random choice for each position in these dims
+    zeroes whole slices.
+    """
     if axis is not None and training:
         sizes, kept = L.shape(x), [axis] if isinstance(axis, int) else axis
         dims: list[Any] = [1] * len(x.shape)
@@ -515,7 +527,7 @@ def linear(x: Any, weight: Any, bias: Any = None, name: Any = None) -> Any:
 
 
 def embedding(x: Any, weight: Any, padding_idx: int | None = None, sparse: bool = False, name: Any = None) -> Any:
-    """The rows of a table that ids choose."""
+    """The rows of a table for ids."""
     ids, table = to_core(x), to_core(weight)
     padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx
     attrs = {"is_sparse": sparse, "is_distributed": False, "remote_prefetch": sparse, "padding_idx": padding}
@@ -524,18 +536,18 @@ def embedding(x: Any, weight: Any, padding_idx: int | None = None, sparse: bool 
 
 
 def one_hot(x: Any, num_classes: Any, name: Any = None) -> Any:
-    """A row for each id, one at the id and else zero."""
+    """A row for each id, all 0 but a 1 at the id."""
     from pstranspile.fluid.input import one_hot as rows
 
     return rows(x, num_classes)
 
 
 def softplus(x: Any, beta: float = 1, threshold: float = 20, name: Any = None) -> Any:
-    """The logarithm of 1 + exp(beta * x), by beta; x itself where beta * x is above the threshold."""
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
     if beta == 1 and threshold >= 20:
         return L.softplus(x)
     scaled = L.scale(x, float(beta))
-    # a gradient of clip is 0 at the limit, where that of softplus still counts
+    # The gradient of clip is 0 at the limit, where softplus still has one.
     near = L.scale(L.softplus(L.clip(scaled, -3e38, float(np.nextafter(np.float32(threshold), np.inf)))), 1.0 / beta)
     beyond = L.cast(L.greater_than(scaled, L.fill_constant([1], x.dtype, float(threshold))), x.dtype)
     return L.elementwise_add(L.elementwise_mul(near, L.scale(beyond, -1.0, 1.0)), L.elementwise_mul(x, beyond))
@@ -547,20 +559,20 @@ def silu(x: Any, name: Any = None) -> Any:
 
 
 def prelu(x: Any, weight: Any, name: Any = None) -> Any:
-    """x where it is positive, else x times a weight, one for all or one for each channel."""
+    """x where it is positive, otherwise x times a weight; one weight for all channels, or one for each."""
     alone = weight.shape[0] == 1
     below = L.elementwise_mul(L.elementwise_min(x, L.zeros_like(x)), weight, axis=-1 if alone else 1)
     return L.elementwise_add(L.relu(x), below)
 
 
 def normalize(x: Any, p: float = 2, axis: int = 1, epsilon: float = 1e-12, name: Any = None) -> Any:
-    """Vectors along `axis`, divided by their p-norm."""
+    """Vectors along `axis` divided by their p-norms."""
     sizes = norm(x, float(p), axis, True)
     return L.elementwise_div(x, L.elementwise_max(sizes, L.fill_constant([1], x.dtype, epsilon)))
 
 
 def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, name: Any = None) -> Any:
-    """A number of each matrix of the weight for pairs of vectors."""
+    """Bilinear forms of pairs of vectors: one number for each matrix of the weight."""
     inputs = {"X": to_core(x1), "Y": to_core(x2), "Weight": to_core(weight)}
     if bias is not None:
         inputs["Bias"] = to_core(bias)
@@ -568,7 +580,9 @@ def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, name: Any = None) 
 
 
 def alpha_dropout(x: Any, p: float = 0.5, training: bool = True, name: Any = None) -> Any:
-    """Some elements at the lower end of `selu` in training, so that mean and variance stay."""
+    """In training, sets random elements to the lower limit of `selu`, then rescales so that mean and
+    variance are kept.
+    """
     if not training or p == 0:
         return x
     low = -1.0507009873554805 * 1.6732632423543772
@@ -579,17 +593,17 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = True, name: Any = Non
 
 
 def dropout2d(x: Any, p: float = 0.5, training: bool = True, data_format: str = "NCHW", name: Any = None) -> Any:
-    """Some channels zero in training."""
+    """In training, sets random channels to zero."""
     return dropout(x, p, [0, len(x.shape) - 1 if data_format.endswith("C") else 1], training)
 
 
 def dropout3d(x: Any, p: float = 0.5, training: bool = True, data_format: str = "NCDHW", name: Any = None) -> Any:
-    """Some channels zero in training."""
+    """In training, sets random channels to zero."""
     return dropout(x, p, [0, len(x.shape) - 1 if data_format.endswith("C") else 1], training)
 
 
 def affine_grid(theta: Any, out_shape: Any, align_corners: bool = True, name: Any = None) -> Any:
-    """The former positions of the pixels of images of `out_shape` that `theta` moves."""
+    """For each pixel of images of `out_shape`, its position in the original image under the affine map `theta`."""
     if not align_corners:
         raise ValueError("affine_grid takes corners as pixels: leave out align_corners")
     return L.affine_grid(theta, out_shape)
@@ -603,7 +617,7 @@ def grid_sample(
     align_corners: bool = True,
     name: Any = None,
 ) -> Any:
-    """The pixels of images at places of a grid."""
+    """The values of images at the positions of a grid."""
     if (mode, padding_mode, align_corners) != ("bilinear", "zeros", True):
         raise ValueError("grid_sample is bilinear, with zeros outside and corners as pixels")
     return L.grid_sampler(x, grid)
@@ -618,7 +632,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     name: Any = None,
 ) -> Any:
-    """The largest elements of windows of sequences."""
+    """The maxima of windows of sequences."""
     return pooled(1, "max", x, kernel_size, stride, padding, ceil_mode, refuse=return_mask)
 
 
@@ -646,7 +660,7 @@ def _max_pool(rank: int) -> Any:
         data_format: str | None = None,
         name: Any = None,
     ) -> Any:
-        """The largest elements of windows."""
+        """The maxima of windows."""
         return pooled(
             rank, "max", x, kernel_size, stride, padding, ceil_mode, data_format=data_format, refuse=return_mask
         )
@@ -677,13 +691,13 @@ def _adaptive(rank: int, kind: str) -> Any:
     if kind == "max":
 
         def largest(x: Any, output_size: Any, return_mask: bool = False, name: Any = None) -> Any:
-            """The largest elements of as many windows as `output_size` says."""
+            """The maxima of windows, whose number in each dim is `output_size`."""
             return adaptive(rank, "max", x, output_size, mask=return_mask)
 
         return largest
 
     def means(x: Any, output_size: Any, data_format: str | None = None, name: Any = None) -> Any:
-        """The means of as many windows as `output_size` says."""
+        """The means of windows, whose number in each dim is `output_size`."""
         return adaptive(rank, "avg", x, output_size, data_format)
 
     return means
@@ -701,7 +715,7 @@ def _conv(rank: int, first: str) -> Any:
         data_format: str = first,
         name: Any = None,
     ) -> Any:
-        """What is read, convolved with filters."""
+        """x convolved with filters."""
         return convolved(rank, x, weight, bias, (stride, padding, dilation, groups), data_format)
 
     return conv
@@ -715,7 +729,7 @@ def _transposed(rank: int, first: str) -> Any:
     )
 
     def conv(*args: Any, **options: Any) -> Any:
-        """The transposed convolution with filters."""
+        """The transposed convolution of x with filters."""
         given = bound(f"conv{rank}d_transpose", signature, args, options)
         settings = tuple(given[key] for key in ("stride", "padding", "output_padding", "dilation", "groups"))
         held = given["x"], given["weight"], given["bias"]

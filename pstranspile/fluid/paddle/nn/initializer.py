@@ -1,4 +1,4 @@
-"""`paddle.nn.initializer`: how parameters start, under the later names."""
+"""`paddle.nn.initializer`: initialisers of parameters, under their later names."""
 
 from __future__ import annotations
 
@@ -13,72 +13,73 @@ from pstranspile.frontends.layers.parameters import start_all_with
 
 
 class Constant(fluid.Constant):
-    """Every element `value`."""
+    """Sets every element to `value`."""
 
     def __init__(self, value: float = 0.0):
         super().__init__(value)
 
 
 class Normal(fluid.Normal):
-    """Normally distributed."""
+    """Draws elements from a normal distribution."""
 
     def __init__(self, mean: float = 0.0, std: float = 1.0, name: Any = None):
         super().__init__(mean, std)
 
 
 class TruncatedNormal(fluid.TruncatedNormal):
-    """Normally distributed, drawn again beyond two standard deviations."""
+    """Draws elements from a normal distribution, and again if they are more than two standard deviations away."""
 
     def __init__(self, mean: float = 0.0, std: float = 1.0, name: Any = None):
         super().__init__(mean, std)
 
 
 class Uniform(fluid.Uniform):
-    """Evenly distributed in [low, high)."""
+    """Draws elements uniformly from [low, high)."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0, name: Any = None):
         super().__init__(low, high)
 
 
 class XavierUniform(fluid.Xavier):
-    """Evenly distributed, spread by fan in and fan out."""
+    """Draws elements uniformly, with a spread that depends on fan in and fan out."""
 
     def __init__(self, fan_in: float | None = None, fan_out: float | None = None, name: Any = None):
         super().__init__(True, fan_in, fan_out)
 
 
 class XavierNormal(fluid.Xavier):
-    """Normally distributed, spread by fan in and fan out."""
+    """Draws elements from a normal distribution, with a spread that depends on fan in and fan out."""
 
     def __init__(self, fan_in: float | None = None, fan_out: float | None = None, name: Any = None):
         super().__init__(False, fan_in, fan_out)
 
 
 class KaimingUniform(fluid.MSRA):
-    """Evenly distributed, spread by fan in."""
+    """Draws elements uniformly, with a spread that depends on fan in."""
 
     def __init__(self, fan_in: float | None = None):
         super().__init__(True, fan_in)
 
 
 class KaimingNormal(fluid.MSRA):
-    """Normally distributed, spread by fan in."""
+    """Draws elements from a normal distribution, with a spread that depends on fan in."""
 
     def __init__(self, fan_in: float | None = None):
         super().__init__(False, fan_in)
 
 
 class Assign(fluid.NumpyArrayInitializer):
-    """The elements of an array or a list."""
+    """Sets the elements to those of an array or a list."""
 
     def __init__(self, value: Any, name: Any = None):
         super().__init__(value)
 
 
 def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
-    """Has parameters that are made from now on start so, unless their attributes say otherwise; None: as layers do.
+    """Sets the initialisers of parameters made from now on, unless their attributes have one; None restores the layers'
+    own defaults.
 
-    Raises TypeError for what is no initializer.
+    Raises TypeError for values that are not initialisers.
     """
     for given in (weight_init, bias_init):
         if given is not None and not isinstance(given, fluid.Initializer):

@@ -1,4 +1,4 @@
-"""The layers of `paddle.nn`: objects with parameters, which make their ops in the program in use when called."""
+"""The layers of `paddle.nn`: objects with parameters, which add their ops to the program in use when called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ L: Any = layers
 
 
 class Layer(objects.Layer):
-    """A layer with its parameters and the layers within it."""
+    """A layer with its parameters and sublayers."""
 
     def create_parameter(
         self,
@@ -27,7 +27,9 @@ class Layer(objects.Layer):
         is_bias: bool = False,
         default_initializer: Any = None,
     ) -> Any:
-        """A parameter of the layer, of its element type if no other is given; None where `attr` is False."""
+        """Makes a parameter of the layer, by default with the layer's element type; returns None where
+        `attr` is False.
+        """
         return super().create_parameter(shape, attr, dtype or self._dtype, is_bias, default_initializer)
 
     def __init__(self, name_scope: str | None = None, dtype: Any = "float32"):
@@ -35,37 +37,37 @@ class Layer(objects.Layer):
         self._buffers: dict[str, Any] = {}
 
     def children(self) -> Iterator[Any]:
-        """The layers right within this one."""
+        """The direct sublayers."""
         return iter(self._sub_layers.values())
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
-        """The layers right within this one, with their names."""
+        """The direct sublayers, with their names."""
         return iter(self._sub_layers.items())
 
     def apply(self, fn: Callable[[Any], Any]) -> Layer:
-        """Calls a function with each layer within this one, and then with this one; gives it back."""
+        """Calls a function with each sublayer, and then with the layer itself; returns the layer."""
         for layer in self.children():
             layer.apply(fn)
         fn(self)
         return self
 
     def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
-        """Makes a variable that is not trained one of the layer's."""
+        """Registers a variable that is not trained with the layer."""
         self._buffers[name] = tensor
         object.__setattr__(self, name, tensor)
 
     def buffers(self, include_sublayers: bool = True) -> list[Any]:
-        """The variables that are not trained."""
+        """The registered variables that are not trained."""
         layers_ = [self, *(self.sublayers() if include_sublayers else [])]
         return [held for layer in layers_ for held in getattr(layer, "_buffers", {}).values()]
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """The parameters by name, those of layers within this one too."""
+        """The parameters by name, including those of the sublayers."""
         return dict(self.named_parameters())
 
 
 class Linear(Layer):
-    """x * weight + bias, for the last dim of x."""
+    """A layer x * weight + bias, for the last dim of x."""
 
     def __init__(
         self, in_features: int, out_features: int, weight_attr: Any = None, bias_attr: Any = None, name: Any = None
@@ -75,12 +77,12 @@ class Linear(Layer):
         self.bias = self.create_parameter([out_features], bias_attr, is_bias=True)
 
     def forward(self, input: Any) -> Any:
-        """The last dim of the input turned into `out_features`."""
+        """The input with its last dim mapped to `out_features`."""
         return functional.linear(input, self.weight, self.bias)
 
 
 class Embedding(Layer):
-    """The rows of a table that ids choose."""
+    """A lookup of ids in a table."""
 
     def __init__(
         self,
@@ -99,12 +101,12 @@ class Embedding(Layer):
         self.weight = self.create_parameter([num_embeddings, embedding_dim], weight_attr)
 
     def forward(self, x: Any) -> Any:
-        """The rows of the ids, of the ids' dims and `embedding_dim`."""
+        """The rows of the ids, with the dims of the ids followed by `embedding_dim`."""
         return functional.embedding(x, self.weight, self._padding, self._sparse)
 
 
 def _held(parameter: Any, given: Any) -> Any:
-    """The attributes with which Fluid's layers take a parameter that there is; False for none."""
+    """The attributes with which Fluid's layers use an existing parameter; False for none."""
     if parameter is None:
         return False
     attr = copy(attr_of(given))
@@ -113,7 +115,7 @@ def _held(parameter: Any, given: Any) -> Any:
 
 
 class BatchNorm1D(Layer):
-    """Each channel with mean 0 and variance 1 over the batch, then scaled and shifted."""
+    """Normalises each channel to mean 0 and variance 1 over the batch, then scales and shifts it."""
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class BatchNorm1D(Layer):
         self._named: dict[str, str] = {}
 
     def forward(self, input: Any) -> Any:
-        """The input with its channels normalised; those of all batches count where it does not train."""
+        """The input with its channels normalised; outside of training, by the running mean and variance."""
         return L.batch_norm(
             input,
             None,
@@ -154,7 +156,7 @@ class BatchNorm1D(Layer):
 
 
 class BatchNorm(BatchNorm1D):
-    """The layer `BatchNorm1D` with the arguments of Fluid and an activation after it."""
+    """`BatchNorm1D` with the arguments of Fluid, followed by an activation."""
 
     def __init__(
         self,
@@ -187,7 +189,7 @@ class BatchNorm(BatchNorm1D):
 
 
 class LayerNorm(Layer):
-    """Each sample with mean 0 and variance 1 over its last dims, then scaled and shifted."""
+    """Normalises each sample to mean 0 and variance 1 over its last dims, then scales and shifts it."""
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class LayerNorm(Layer):
 
 
 class Sequential(Layer):
-    """Layers of which each takes what the one before it gives."""
+    """Layers in a row, each of which gets the results of the previous one."""
 
     def __init__(self, *given: Any):
         super().__init__()
@@ -229,14 +231,14 @@ class Sequential(Layer):
         return len(self._sub_layers)
 
     def forward(self, *inputs: Any) -> Any:
-        """What the last layer gives."""
+        """The results of the last layer."""
         for layer in self.children():
             inputs = (layer(*inputs),)
         return inputs[0]
 
 
 class LayerList(Layer):
-    """Layers by number."""
+    """A list of layers."""
 
     def __init__(self, sublayers: Sequence[Any] = ()):
         super().__init__()
@@ -244,13 +246,13 @@ class LayerList(Layer):
             self.append(layer)
 
     def extend(self, sublayers: Iterable[Any]) -> LayerList:
-        """Puts layers behind the others."""
+        """Appends several layers, and returns the list."""
         for layer in sublayers:
             self.append(layer)
         return self
 
     def insert(self, index: int, sublayer: Any) -> None:
-        """Puts a layer in front of that with a number."""
+        """Inserts a layer before an index."""
         held = [*self.children()]
         held.insert(index, sublayer)
         self._sub_layers.clear()
@@ -260,7 +262,7 @@ class LayerList(Layer):
         self.add_sublayer(str(range(len(self))[index]), sublayer)
 
     def append(self, sublayer: Any) -> LayerList:
-        """Puts a layer behind the others."""
+        """Appends a layer, and returns the list."""
         self.add_sublayer(str(len(self)), sublayer)
         return self
 
@@ -275,7 +277,7 @@ class LayerList(Layer):
 
 
 class ParameterList(Layer):
-    """Parameters by number."""
+    """A list of parameters."""
 
     def __init__(self, parameters: Sequence[Any] = ()):
         super().__init__()
@@ -283,7 +285,7 @@ class ParameterList(Layer):
             self.append(parameter)
 
     def append(self, parameter: Any) -> ParameterList:
-        """Puts a parameter behind the others."""
+        """Appends a parameter, and returns the list."""
         self.add_parameter(str(len(self)), parameter)
         return self
 
@@ -301,12 +303,12 @@ class ParameterList(Layer):
 
 
 class BatchNorm2D(BatchNorm1D):
-    """The layer `BatchNorm1D` for images."""
+    """`BatchNorm1D` for images."""
 
 
 class BatchNorm3D(BatchNorm1D):
-    """The layer `BatchNorm1D` for volumes."""
+    """`BatchNorm1D` for volumes."""
 
 
 class SyncBatchNorm(BatchNorm1D):
-    """The layer `BatchNorm1D`: every trainer has its own batch."""
+    """`BatchNorm1D`; batches are not joined over trainers, so each trainer normalises its own."""

@@ -1,4 +1,4 @@
-"""The recurrent layers of `paddle.nn`: cells, and what runs them over sequences."""
+"""The recurrent layers of `paddle.nn`: cells, and layers that run them over sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ L: Any = layers
 
 
 class RNNCellBase(Layer):
-    """The base of cells: what they make of a step and of their state."""
+    """The base class of cells, which compute an output and the next state from a step and a state."""
 
     def get_initial_states(
         self,
@@ -24,7 +24,7 @@ class RNNCellBase(Layer):
         init_value: float = 0.0,
         batch_dim_idx: int = 0,
     ) -> Any:
-        """The state before the first step, with a row for each sample of `batch_ref`."""
+        """The state before the first step, with as many rows as `batch_ref` has samples."""
         own: Any = self
         wanted = self.state_shape if shape is None else shape
         return RNNCell.get_initial_states(own, batch_ref, wanted, dtype or "float32", init_value, batch_dim_idx)
@@ -34,7 +34,7 @@ class RNNCellBase(Layer):
 
     @property
     def state_shape(self) -> Any:
-        """The dims of the state, without that of the batch."""
+        """The dims of the state, without the batch."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its state is: write state_shape")
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
@@ -43,7 +43,7 @@ class RNNCellBase(Layer):
 
 
 class _Gated(RNNCellBase):
-    """A cell with `gates` rows of weights for each number of its state."""
+    """A cell with `gates` rows of weights for each element of its state."""
 
     gates = 1
 
@@ -75,12 +75,12 @@ class _Gated(RNNCellBase):
 
     @property
     def state_shape(self) -> Any:
-        """The dims of the state, without that of the batch."""
+        """The dims of the state, without the batch."""
         return (self.hidden_size,)
 
 
 class SimpleRNNCell(_Gated):
-    """The activation of a sum of input and state."""
+    """A cell whose new state is the activation of a weighted sum of input and state."""
 
     def __init__(self, input_size: int, hidden_size: int, activation: str = "tanh", *args: Any, **options: Any):
         super().__init__(input_size, hidden_size, *args, **options)
@@ -89,7 +89,7 @@ class SimpleRNNCell(_Gated):
         self.activation = activation
 
     def forward(self, inputs: Any, states: Any = None) -> Any:
-        """The output of a step, which is the next state too."""
+        """The output of a step twice: as the output and as the next state."""
         before = self.get_initial_states(inputs) if states is None else states
         made = getattr(L, self.activation)(L.elementwise_add(self._of_input(inputs), self._of_state(before)))
         return made, made
@@ -101,7 +101,7 @@ class GRUCell(_Gated):
     gates = 3
 
     def forward(self, inputs: Any, states: Any = None) -> Any:
-        """The output of a step, which is the next state too."""
+        """The output of a step twice: as the output and as the next state."""
         before = self.get_initial_states(inputs) if states is None else states
         read, kept = L.split(self._of_input(inputs), 3, -1), L.split(self._of_state(before), 3, -1)
         reset, update = (L.sigmoid(L.elementwise_add(x, h)) for x, h in zip(read[:2], kept[:2], strict=True))
@@ -111,12 +111,12 @@ class GRUCell(_Gated):
 
 
 class LSTMCell(_Gated):
-    """A cell with an input gate, a forget gate and an output gate, whose state is output and cell."""
+    """A cell with an input gate, a forget gate and an output gate; its state is the pair of output and cell."""
 
     gates = 4
 
     def forward(self, inputs: Any, states: Any = None) -> Any:
-        """The output of a step, and the next output and cell."""
+        """The output of a step, and the next state: the pair of output and cell."""
         before, cell = self.get_initial_states(inputs) if states is None else states
         gates = L.split(L.elementwise_add(self._of_input(inputs), self._of_state(before)), 4, -1)
         taken, kept, given = (L.sigmoid(gates[index]) for index in (0, 1, 3))
@@ -126,12 +126,12 @@ class LSTMCell(_Gated):
 
     @property
     def state_shape(self) -> Any:
-        """The dims of the state, without that of the batch."""
+        """The dims of both parts of the state, without the batch."""
         return (self.hidden_size,), (self.hidden_size,)
 
 
 class RNN(Layer):
-    """A cell over all steps of sequences."""
+    """Runs a cell over all steps of sequences."""
 
     def __init__(self, cell: Any, is_reverse: bool = False, time_major: bool = False):
         super().__init__()
@@ -146,14 +146,14 @@ class RNN(Layer):
 
 
 class BiRNN(Layer):
-    """Two cells, one over the steps forward, one backward."""
+    """Runs one cell forward over the steps of sequences, and another backward."""
 
     def __init__(self, cell_fw: Any, cell_bw: Any, time_major: bool = False):
         super().__init__()
         self.forward_rnn, self.backward_rnn = RNN(cell_fw, False, time_major), RNN(cell_bw, True, time_major)
 
     def forward(self, inputs: Any, initial_states: Any = None, sequence_length: Any = None, **kwargs: Any) -> Any:
-        """The outputs of both side by side, and both last states."""
+        """The outputs of both directions, joined along the last dim, and both last states."""
         states = (None, None) if initial_states is None else initial_states
         made = [
             rnn(inputs, state, sequence_length, **kwargs)
@@ -163,11 +163,11 @@ class BiRNN(Layer):
 
 
 class _Stacked(LayerList):
-    """Recurrent layers upon one another, each in one direction or in two."""
+    """Stacked recurrent layers, each with one direction or two."""
 
     cell: Any = None
     parts = 1
-    """How many tensors a state has."""
+    """The number of tensors in a state."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _Stacked(LayerList):
 
 
 class SimpleRNN(_Stacked):
-    """Simple cells upon one another."""
+    """Stacked layers of SimpleRNNCells."""
 
     cell = SimpleRNNCell
 
@@ -236,12 +236,12 @@ class SimpleRNN(_Stacked):
 
 
 class LSTM(_Stacked):
-    """Cells of long and short memory upon one another."""
+    """Stacked layers of LSTMCells."""
 
     cell, parts = LSTMCell, 2
 
 
 class GRU(_Stacked):
-    """Cells with gates upon one another."""
+    """Stacked layers of GRUCells."""
 
     cell = GRUCell

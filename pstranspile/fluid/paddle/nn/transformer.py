@@ -1,4 +1,4 @@
-"""The transformer of `paddle.nn`: attention of several heads, and layers of it upon one another."""
+"""The transformer of `paddle.nn`: multi-head attention, and stacked layers that use it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _no_cache(cache: Any) -> None:
 
 
 class MultiHeadAttention(Layer):
-    """Values of steps, weighted for each query by how alike it is to their keys, in `num_heads` parts."""
+    """Attention with `num_heads` heads: means of values, weighted for each query by its similarity to the keys."""
 
     def __init__(
         self,
@@ -52,7 +52,9 @@ class MultiHeadAttention(Layer):
         return L.transpose(L.reshape(x, [0, 0, self.num_heads, self.head_dim]), [0, 2, 1, 3])
 
     def forward(self, query: Any, key: Any = None, value: Any = None, attn_mask: Any = None, cache: Any = None) -> Any:
-        """The attention of queries; `attn_mask` is added before the softmax. With weights if the layer gives them."""
+        """The attention of the queries; `attn_mask` is added before the softmax. The weights are returned too if the
+        layer is set to do so.
+        """
         _no_cache(cache)
         key, value = query if key is None else key, query if value is None else value
         q, k, v = (
@@ -68,7 +70,7 @@ class MultiHeadAttention(Layer):
 
 
 def _attrs(given: Any, count: int) -> list[Any]:
-    """The attributes of `count` parts: one for each, or one for all, with numbers behind its name."""
+    """The attributes of `count` parts: one for each, or one for all, to whose name the part's number is appended."""
     if several(given):
         listed: list[Any] = [*given]
         if len(listed) != count:
@@ -83,7 +85,9 @@ def _attrs(given: Any, count: int) -> list[Any]:
 
 
 class _Block(Layer):
-    """Attentions and a network of two layers, each with what it reads added, and normalised before or after."""
+    """The base class of transformer layers: attentions and a network of two layers, each with a residual connection and
+    a norm before or after it.
+    """
 
     attentions: tuple[str, ...] = ("self_attn",)
 
@@ -126,7 +130,7 @@ class _Block(Layer):
             setattr(self, f"dropout{number}", Dropout(dropout))
 
     def another(self) -> _Block:
-        """A layer made alike, with parameters of its own."""
+        """A new layer with the same settings, and parameters of its own."""
         return type(self)(*self._config)
 
     def _around(self, number: int, x: Any, part: Callable[[Any], Any]) -> Any:
@@ -139,22 +143,22 @@ class _Block(Layer):
 
 
 class TransformerEncoderLayer(_Block):
-    """Attention of the steps to each other, and a network."""
+    """A layer of an encoder: self-attention, then a network."""
 
     def forward(self, src: Any, src_mask: Any = None, cache: Any = None) -> Any:
-        """The steps anew."""
+        """The new values of the steps."""
         _no_cache(cache)
         attend: Any = self._sub_layers["self_attn"]
         return self._around(2, self._around(1, src, lambda x: attend(x, x, x, src_mask)), self._network)
 
 
 class TransformerDecoderLayer(_Block):
-    """Attention of the steps to each other and to those of an encoder, and a network."""
+    """A layer of a decoder: self-attention, attention to the steps of an encoder, then a network."""
 
     attentions = ("self_attn", "cross_attn")
 
     def forward(self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None) -> Any:
-        """The steps anew."""
+        """The new values of the steps."""
         _no_cache(cache)
         attend, look = self._sub_layers["self_attn"], self._sub_layers["cross_attn"]
         tgt = self._around(1, tgt, lambda x: attend(x, x, x, tgt_mask))
@@ -163,7 +167,7 @@ class TransformerDecoderLayer(_Block):
 
 
 class _Stack(Layer):
-    """Layers alike upon one another, and a norm after them."""
+    """Stacked layers with the same settings, followed by a norm."""
 
     def __init__(self, first: Any, num_layers: int, norm: Any = None):
         super().__init__()
@@ -177,29 +181,29 @@ class _Stack(Layer):
 
 
 class TransformerEncoder(_Stack):
-    """Layers of an encoder upon one another."""
+    """Stacked layers of an encoder."""
 
     def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None):
         super().__init__(encoder_layer, num_layers, norm)
 
     def forward(self, src: Any, src_mask: Any = None, cache: Any = None) -> Any:
-        """The steps anew."""
+        """The new values of the steps."""
         return self._over(src, src_mask, cache)
 
 
 class TransformerDecoder(_Stack):
-    """Layers of a decoder upon one another."""
+    """Stacked layers of a decoder."""
 
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
         super().__init__(decoder_layer, num_layers, norm)
 
     def forward(self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None) -> Any:
-        """The steps anew."""
+        """The new values of the steps."""
         return self._over(tgt, memory, tgt_mask, memory_mask, cache)
 
 
 class Transformer(Layer):
-    """An encoder, and a decoder that looks at what it gives."""
+    """An encoder, and a decoder that attends to the encoder's results."""
 
     def __init__(
         self,
@@ -240,9 +244,9 @@ class Transformer(Layer):
         )
 
     def forward(self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None) -> Any:
-        """The steps of the decoder anew."""
+        """The results of the decoder for its steps."""
         return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)
 
     def generate_square_subsequent_mask(self, length: int) -> Any:
-        """The mask by which no step looks at later ones."""
+        """The mask that keeps every step from attending to later ones."""
         return L.assign(np.triu(np.full((length, length), -np.inf, "float32"), 1))

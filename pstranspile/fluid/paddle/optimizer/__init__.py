@@ -1,6 +1,6 @@
 """`paddle.optimizer` of the first 2.x versions: Fluid's optimizers with the later names and orders of arguments.
 
-`paddle.regularizer` is here too: weight decay, under the later names.
+It also has the weight decays of `paddle.regularizer`, under their later names.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ _TAIL = "weight_decay=None, grad_clip=None, name=None"
 
 
 class L1Decay(regularizer.L1Decay):
-    """`coeff` times the signs of a parameter, added to its gradient."""
+    """Adds `coeff` times the signs of a parameter to its gradient."""
 
     def __init__(self, coeff: float = 0.0):
         super().__init__(coeff)
 
 
 class L2Decay(regularizer.L2Decay):
-    """`coeff` times a parameter, added to its gradient."""
+    """Adds `coeff` times a parameter to its gradient."""
 
     def __init__(self, coeff: float = 0.0):
         super().__init__(coeff)
 
 
 class Optimizer(fluid.Optimizer):
-    """The base of optimizers, with the arguments of 2.x. A weight decay that is a number is the factor of L2."""
+    """The base class of optimizers, with the arguments of 2.x. A weight decay that is a number is the coefficient of
+    L2.
+    """
 
     def __init__(
         self,
@@ -57,11 +59,15 @@ class Optimizer(fluid.Optimizer):
         no_grad_set: Any = None,
         parameter_list: Any = None,
     ) -> Any:
-        """Appends what trains the parameters on `loss`; gives the updates, and parameters with their gradients."""
+        """Appends the ops that train the parameters on `loss`; returns the ops that update, and pairs of a parameter
+        and its gradient.
+        """
         return super().minimize(loss, startup_program, parameters or parameter_list, no_grad_set)
 
     def set_lr(self, value: float) -> None:
-        """Changes the learning rate, in the program in use too if that has it. Raises RuntimeError for a schedule."""
+        """Changes the learning rate, and its variable if the program in use has one. Raises RuntimeError if the rate
+        follows a schedule.
+        """
         if isinstance(self._learning_rate, LRScheduler):
             raise RuntimeError("the learning rate goes by a schedule: change that")
         self._learning_rate = float(value)
@@ -77,11 +83,11 @@ class Optimizer(fluid.Optimizer):
 
 
 _CHANGED = frozenset({"Adam", "Lamb", "Adadelta"})
-"""Optimizers that compute something else from 2.0 on."""
+"""Optimizers that compute differently from 2.0 on."""
 
 
 def _later(base: Any, arguments: str) -> Any:
-    """Fluid's optimizer with other arguments."""
+    """Fluid's optimizer with the arguments of 2.x."""
     name: str = base.type
     signature = signature_of(arguments)
 
@@ -131,10 +137,11 @@ class Lamb(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
 
 
 class AdamW(Adam):  # pyright: ignore[reportUntypedBaseClass]
-    """Adam that first takes the learning rate times `weight_decay` of each parameter from it.
+    """Adam with decoupled weight decay: before the update, it subtracts the learning rate times `weight_decay` times
+    the parameter.
 
-    `apply_decay_param_fun` says by the name of a parameter whether it decays. Raises TypeError for another decay than
-    a number or a variable.
+    `apply_decay_param_fun` decides by a parameter's name whether it decays. Raises TypeError for a decay that is
+    neither a number nor a variable.
     """
 
     def __init__(
@@ -159,7 +166,9 @@ class AdamW(Adam):  # pyright: ignore[reportUntypedBaseClass]
         )
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
-        """Appends the decay, clipping and updates for these pairs; gives the ops that update, and what these need."""
+        """Appends the decay, clipping and updates for these pairs; returns the ops that update, and those that they
+        need.
+        """
         self._create_global_learning_rate()
         rate: Any = self._global_learning_rate()
         for param, grad in params_grads:

@@ -1,4 +1,4 @@
-"""`paddle.optimizer.lr`: learning rates that `step` changes."""
+"""`paddle.optimizer.lr`: learning rates that change with calls of `step`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pstranspile.frontends.autodiff import Exponential, InverseTime, NaturalExp,
 
 
 class NoamDecay(LRScheduler):
-    """Up for `warmup_steps`, then down with the root of the epoch; divided by the root of `d_model`."""
+    """A rate that rises for `warmup_steps`, then falls with the inverse square root of the epoch; it is divided by the
+    square root of `d_model`.
+    """
 
     def __init__(
         self,
@@ -35,12 +37,12 @@ class NoamDecay(LRScheduler):
         return self.base_lr * self.d_model**-0.5 * min(falling, rising)
 
     def on_servers(self, steps: int) -> Schedule:
-        """The schedule that servers follow in place of `step`, an epoch for each update."""
+        """The schedule that servers follow instead of calls of `step`; every update is an epoch."""
         return Noam(1, self.warmup_steps, self.base_lr * self.d_model**-0.5)
 
 
 class PiecewiseDecay(LRScheduler):
-    """A constant between every two boundaries."""
+    """A rate that is constant between every two boundaries."""
 
     def __init__(self, boundaries: Sequence[int], values: Sequence[float], last_epoch: int = -1, verbose: bool = False):
         self.boundaries, self.values = boundaries, values
@@ -53,7 +55,7 @@ class PiecewiseDecay(LRScheduler):
 
 
 class _Falling(LRScheduler):
-    """A rate that falls by `gamma` in a way of its own."""
+    """The base class of rates that fall with the epoch, by a rule with `gamma`."""
 
     def __init__(self, learning_rate: float, gamma: float, last_epoch: int = -1, verbose: bool = False):
         self.gamma = gamma
@@ -62,7 +64,7 @@ class _Falling(LRScheduler):
     schedule: Callable[..., Schedule]
 
     def on_servers(self, steps: int) -> Schedule:
-        """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates."""
+        """The schedule that servers follow instead of calls of `step`: an epoch ends every `steps` updates."""
         return type(self).schedule(self.base_lr, steps, self.gamma, True)
 
 
@@ -97,7 +99,9 @@ class ExponentialDecay(_Falling):
 
 
 class PolynomialDecay(LRScheduler):
-    """From learning_rate to end_lr within decay_steps, along a polynomial; with `cycle` again and again."""
+    """A rate that goes from learning_rate to end_lr within decay_steps, along a polynomial; with `cycle` it starts
+    again after that.
+    """
 
     def __init__(
         self,
@@ -121,7 +125,9 @@ class PolynomialDecay(LRScheduler):
 
 
 class LinearWarmup(LRScheduler):
-    """From start_lr to end_lr in so many epochs, then `learning_rate`, a number or another schedule."""
+    """A rate that goes from start_lr to end_lr in `warmup_steps` epochs, then is `learning_rate`, a number or another
+    schedule.
+    """
 
     def __init__(
         self,
@@ -151,13 +157,13 @@ class LinearWarmup(LRScheduler):
         return rate
 
     def state_dict(self) -> dict[str, Any]:
-        """The state by name, that of the schedule within as `LinearWarmup_LR`."""
+        """The state by name; the state of the inner schedule is in `LinearWarmup_LR`."""
         inner = self.learning_rate
         more = {"LinearWarmup_LR": inner.state_dict()} if isinstance(inner, LRScheduler) else {}
         return {**super().state_dict(), **more}
 
     def set_state_dict(self, state_dict: Any) -> None:
-        """Takes a state over. Raises RuntimeError where a part is missing."""
+        """Sets the state. Raises RuntimeError if `state_dict` lacks a part."""
         rest = {key: value for key, value in state_dict.items() if key != "LinearWarmup_LR"}
         super().set_state_dict(rest)
         if isinstance(self.learning_rate, LRScheduler):
@@ -173,7 +179,7 @@ def _below_one(gamma: float) -> float:
 
 
 class MultiStepDecay(LRScheduler):
-    """The rate times `gamma` from each milestone on."""
+    """The rate, multiplied by `gamma` at each milestone."""
 
     def __init__(
         self,
@@ -196,7 +202,7 @@ class MultiStepDecay(LRScheduler):
 
 
 class StepDecay(LRScheduler):
-    """The rate times `gamma` every `step_size` epochs."""
+    """The rate, multiplied by `gamma` every `step_size` epochs."""
 
     def __init__(
         self, learning_rate: float, step_size: int, gamma: float = 0.1, last_epoch: int = -1, verbose: bool = False
@@ -212,7 +218,7 @@ class StepDecay(LRScheduler):
 
 
 class LambdaDecay(LRScheduler):
-    """The rate times what a function gives for the epoch."""
+    """The rate, multiplied by the result of a function of the epoch."""
 
     def __init__(
         self, learning_rate: float, lr_lambda: Callable[[int], float], last_epoch: int = -1, verbose: bool = False
@@ -228,7 +234,7 @@ class LambdaDecay(LRScheduler):
 
 
 class CosineAnnealingDecay(LRScheduler):
-    """Half a cosine from learning_rate to eta_min over T_max epochs, and back."""
+    """A rate that goes along half a cosine from learning_rate to eta_min over T_max epochs, and back."""
 
     def __init__(
         self, learning_rate: float, T_max: int, eta_min: float = 0, last_epoch: int = -1, verbose: bool = False
@@ -241,7 +247,7 @@ class CosineAnnealingDecay(LRScheduler):
         super().__init__(learning_rate, last_epoch, verbose)
 
     def get_lr(self) -> float:
-        """The rate for `last_epoch`, from that of the epoch before."""
+        """The rate for `last_epoch`, computed from the rate of the previous epoch."""
         epoch, turn = self.last_epoch, math.pi / self.T_max
         if epoch == 0:
             return self.base_lr
@@ -251,13 +257,13 @@ class CosineAnnealingDecay(LRScheduler):
         return factor * (self.last_lr - self.eta_min) + self.eta_min
 
     def _get_closed_form_lr(self) -> float:
-        """The rate for an epoch that is given."""
+        """The rate for an epoch that `step` was called with, computed directly."""
         spread = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
         return self.eta_min + (self.base_lr - self.eta_min) * spread / 2
 
 
 class ReduceOnPlateau(LRScheduler):
-    """The rate times `factor` when a figure has got no better for more than `patience` epochs."""
+    """The rate, multiplied by `factor` whenever a metric has not improved for more than `patience` epochs."""
 
     keys = ("cooldown_counter", "best", "num_bad_epochs", "last_epoch", "last_lr")
 
@@ -287,13 +293,13 @@ class ReduceOnPlateau(LRScheduler):
         super().__init__(learning_rate, -1, verbose)
 
     def get_lr(self) -> float:
-        """The rate that holds now."""
+        """The present rate."""
         return self.last_lr
 
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, metrics: Any = None, epoch: int | None = None
     ) -> None:
-        """Goes on to the next epoch, of which `metrics` is the figure: a number, or an array with one."""
+        """Moves to the next epoch; `metrics` is the metric's value: a number, or an array with one element."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if not self._begun:  # the first epoch has no figure yet
             self._begun = True
@@ -322,9 +328,11 @@ class ReduceOnPlateau(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """The rate times a factor that goes evenly from `start_factor` to `end_factor` in `total_steps` epochs, and stays.
+    """The rate, multiplied by a factor that goes linearly from `start_factor` to `end_factor` in `total_steps` epochs,
+    and then stays.
 
-    Raises ValueError for a start that is not above 0 or above 1, an end that is not from 0 to 1, or no steps.
+    Raises ValueError unless `start_factor` is above 0 and at most 1, `end_factor` is between 0 and 1, and `total_steps`
+    is positive.
     """
 
     def __init__(
@@ -350,10 +358,12 @@ class LinearLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """From max_learning_rate / divide_factor up to the maximum, then down to end_learning_rate in `total_steps` epochs.
+    """A rate that rises from max_learning_rate / divide_factor to the maximum, then falls to end_learning_rate, in
+    `total_steps` epochs.
 
-    `phase_pct` of them go up. With `three_phase` as many go down to where it began, and the rest to the end. The way is
-    half a cosine ("cos") or a line ("linear"). Raises ValueError for other values, and for an epoch beyond the last.
+    The share `phase_pct` of the epochs rises. With `three_phase` the same number falls to the initial rate, and the
+    rest to the end. Each phase follows half a cosine ("cos") or a line ("linear"). Raises ValueError for other values,
+    and for an epoch beyond the last.
     """
 
     def __init__(
@@ -398,11 +408,12 @@ class OneCycleLR(LRScheduler):
 
 
 class CyclicLR(LRScheduler):
-    """Between base_learning_rate and max_learning_rate, up in `step_size_up` epochs and down in `step_size_down`.
+    """A rate that cycles between base_learning_rate and max_learning_rate: it rises in `step_size_up` epochs and falls
+    in `step_size_down`.
 
-    The height of a cycle is the same ("triangular"), halved with each ("triangular2"), times `exp_gamma` to the epoch
-    ("exp_range"), or times what `scale_fn` gives for the number of the cycle, or for the epoch where `scale_mode` is
-    "iterations". Raises ValueError for other values.
+    The height of a cycle is constant ("triangular"), halved with each cycle ("triangular2"), or multiplied by
+    `exp_gamma` to the power of the epoch ("exp_range"); or it is multiplied by the result of `scale_fn` for the number
+    of the cycle, or for the epoch if `scale_mode` is "iterations". Raises ValueError for other values.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """`paddle.static` of the first 2.x versions: Fluid's programs, executors and files under their later names.
 
-`paddle.static.InputSpec` says what a program is fed.
+`paddle.static.InputSpec` describes an input of a program.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ from pstranspile.fluid.scope import Scope as Scope
 
 
 class InputSpec:
-    """The dims, the element type and the name of what is fed; None or -1 where a dim is known at run time only."""
+    """A description of an input: its dims, element type and name; a dim that is known at run time only
+    is None or -1.
+    """
 
     def __init__(self, shape: Any, dtype: Any = "float32", name: str | None = None):
         self.shape = tuple(-1 if dim is None else int(dim) for dim in shape)
@@ -65,21 +67,21 @@ class InputSpec:
 
     @classmethod
     def from_tensor(cls, tensor: Any, name: str | None = None) -> InputSpec:
-        """That of a variable."""
+        """The description of a variable."""
         return cls(tensor.shape, tensor.dtype, name or tensor.name)
 
     @classmethod
     def from_numpy(cls, ndarray: Any, name: str | None = None) -> InputSpec:
-        """That of an array."""
+        """The description of an array."""
         return cls(ndarray.shape, str(ndarray.dtype), name)
 
     def batch(self, batch_size: int) -> InputSpec:
-        """Puts the size of a batch in front of the dims."""
+        """Inserts the size of a batch in front of the dims; returns the description."""
         self.shape = (int(batch_size), *self.shape)
         return self
 
     def unbatch(self) -> InputSpec:
-        """Takes the first dim away. Raises ValueError where there is none."""
+        """Removes the first dim; returns the description. Raises ValueError if there is none."""
         if not self.shape:
             raise ValueError("there is no dim to take away")
         self.shape = self.shape[1:]

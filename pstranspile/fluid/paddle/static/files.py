@@ -1,4 +1,4 @@
-"""Models in files, as `paddle.static` names them: `PREFIX.pdmodel` and `PREFIX.pdiparams`; and as bytes."""
+"""Models in files, as `paddle.static` names them: `PREFIX.pdmodel` and `PREFIX.pdiparams`; and models as bytes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pstranspile.ir.warned import warn
 def save_inference_model(
     path_prefix: str, feed_vars: Any, fetch_vars: Any, executor: Any, program: Any = None, **_: Any
 ) -> None:
-    """Writes the program that computes `fetch_vars` from what is fed, and all its parameters to one file.
+    """Writes the program that computes `fetch_vars` from `feed_vars`, and all its parameters to one file.
 
-    In a cluster these are the parameters that servers hold. Raises ValueError for a path that names a folder, and for
-    tables of which servers hold rows.
+    In a cluster these include the parameters of servers. Raises ValueError for a path that names a folder, and for
+    tables whose rows are on servers.
     """
     folder, name = os.path.split(path_prefix)
     if not name or os.path.isdir(path_prefix):
@@ -35,10 +35,10 @@ def save_inference_model(
 
 
 def save(program: Any, model_path: str, protocol: int = 4, **configs: Any) -> None:
-    """Writes parameters to `.pdparams`, what optimizers keep to `.pdopt`, the program to `.pdmodel`.
+    """Writes parameters to `.pdparams`, the optimizers' state to `.pdopt`, and the program to `.pdmodel`.
 
-    `protocol` is that of the pickles, 2 to 4; `pickle_protocol` is an older name of it. Raises ValueError for others,
-    and for a path that ends in a slash.
+    `protocol` is the pickle protocol, 2 to 4; `pickle_protocol` is its older name. Raises ValueError for other
+    protocols, and for a path that ends in a slash.
     """
     if "pickle_protocol" in configs:
         warn("pickle_protocol is an older name of protocol")
@@ -55,9 +55,11 @@ def load_inference_model(
     params_filename: Any = None,
     **_: Any,
 ) -> list[Any]:
-    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch.
+    """Reads the files of `save_inference_model`: the program, the names of the fed variables, and the variables to
+    fetch.
 
-    With `model_filename` and `params_filename` these files of the folder; without a folder their bytes.
+    With `model_filename` and `params_filename` it reads these files in the folder; without a folder these are the
+    files' bytes.
     """
     if path_prefix is None or model_filename is not None:
         return io.load_inference_model(path_prefix, executor, model_filename, params_filename)
@@ -66,7 +68,7 @@ def load_inference_model(
 
 
 def _saved(feed_vars: Any, fetch_vars: Any, program: Any, program_only: bool) -> bytes:
-    """The bytes of the file with a model's program, or of that with its parameters."""
+    """The bytes of the file with a model's program, or of the file with its parameters."""
     feeds: list[Any] = [*feed_vars] if several(feed_vars) else [feed_vars]
     names: list[str] = [getattr(var, "name", var) for var in feeds]
     with TemporaryDirectory() as folder:
@@ -78,27 +80,29 @@ def _saved(feed_vars: Any, fetch_vars: Any, program: Any, program_only: bool) ->
 
 
 def normalize_program(program: Program, feed_vars: Any, fetch_vars: Any) -> Program:
-    """The part of a program that computes `fetch_vars` from what is fed, as a model has it."""
+    """The model for `fetch_vars` and `feed_vars`, as a program: the ops that compute the former from the latter, with
+    the ops that feed and fetch them.
+    """
     return deserialize_program(serialize_program(feed_vars, fetch_vars, program=program))
 
 
 def serialize_program(feed_vars: Any, fetch_vars: Any, program: Any = None, **_: Any) -> bytes:
-    """The program that computes `fetch_vars` from what is fed, as bytes."""
+    """The program that computes `fetch_vars` from `feed_vars`, as bytes."""
     return _saved(feed_vars, fetch_vars, program, True)
 
 
 def serialize_persistables(feed_vars: Any, fetch_vars: Any, executor: Any, program: Any = None, **_: Any) -> bytes:
-    """The parameters of the program that computes `fetch_vars` from what is fed, as bytes."""
+    """The parameters of the program that computes `fetch_vars` from `feed_vars`, as bytes."""
     return _saved(feed_vars, fetch_vars, program, False)
 
 
 def deserialize_program(data: bytes) -> Program:
-    """The program of bytes."""
+    """The program in the bytes of `serialize_program`."""
     return Program.parse_from_string(data)
 
 
 def deserialize_persistables(program: Program, data: bytes, executor: Any) -> None:
-    """Takes the parameters of a program from bytes into the scope in use."""
+    """Sets the parameters of a program in the scope in use from the bytes of `serialize_persistables`."""
     with TemporaryDirectory() as folder:
         Path(folder, "params").write_bytes(data)
         names = [var for var in program.list_vars() if io.is_persistable(var)]
@@ -106,7 +110,7 @@ def deserialize_persistables(program: Program, data: bytes, executor: Any) -> No
 
 
 def save_to_file(path: str, content: bytes) -> None:
-    """Writes bytes to a file. Raises ValueError for what are none."""
+    """Writes bytes to a file. Raises ValueError if `content` is not bytes."""
     if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"save_to_file writes bytes, not a {type(content).__name__}")
     Path(path).write_bytes(content)

@@ -1,4 +1,4 @@
-"""`paddle.static.nn`: Fluid's layers; those with other names of arguments take both."""
+"""`paddle.static.nn`: Fluid's layers; a layer whose arguments were renamed accepts both names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pstranspile.fluid.contrib.layers import sparse_embedding as sparse_embeddin
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 
-# `paddle.static.ctr_metric_bundle`: sums over all batches, of which the figures of click models are made.
+# `paddle.static.ctr_metric_bundle`: sums over all batches, from which metrics of click models are computed.
 
 L: Any = layers
 _OF_BATCHES = 9
-"""How many names Paddle gives to variables of one batch, so that what comes later has the same names."""
+"""The number of variables of one batch that Paddle names here, so that later variables get the same
+names as in Paddle.
+"""
 
 
 def ctr_metric_bundle(input: Any, label: Any, ins_tag_weight: Any = None) -> tuple[Any, ...]:
@@ -55,7 +57,7 @@ _RENAMED = {"x": "input", "weight_attr": "param_attr", "activation": "act"}
 def fc(*args: Any, **options: Any) -> Any:
     """A fully connected layer, with the arguments of 2.x (`x`, `weight_attr`, `activation`) or those of Fluid.
 
-    In order they are what is read, the number of outputs, and how many dims stay as they are.
+    The first arguments by position are the input, the number of outputs, and the number of leading dims that are kept.
     """
     names = ("input", "size", "num_flatten_dims")
     given = dict(zip(names, args, strict=False)) | {_RENAMED.get(name, name): value for name, value in options.items()}
@@ -77,7 +79,7 @@ def embedding(
     dtype: str = "float32",
     weight_attr: Any = None,
 ) -> Any:
-    """The rows of a table for ids; the dims are those of the ids, and the width."""
+    """The rows of a table for ids, with the dims of the ids followed by the width."""
     return inputs.embedding(input, size, is_sparse, is_distributed, padding_idx, weight_attr or param_attr, dtype)
 
 
@@ -97,7 +99,9 @@ def deform_conv2d(
     bias_attr: Any = None,
     name: Any = None,
 ) -> Any:
-    """Images convolved with filters whose places move by `offset`; without a mask by the first version of this."""
+    """Images convolved at sampling positions shifted by `offset`; without a mask it is the first version of deformable
+    convolution.
+    """
     settings = num_filters, filter_size, stride, padding, dilation, groups, deformable_groups, im2col_step
     made: Any = layers.deformable_conv(x, offset, mask, *settings, weight_attr, bias_attr, mask is not None, name)
     return made

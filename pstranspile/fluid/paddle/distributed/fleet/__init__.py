@@ -1,4 +1,4 @@
-"""`paddle.distributed.fleet` of the first 2.x versions: `init`, then what Fleet of Fluid does, under one name."""
+"""`paddle.distributed.fleet` of the first 2.x versions: `init`, then the functions of Fluid's Fleet under one name."""
 
 from __future__ import annotations
 

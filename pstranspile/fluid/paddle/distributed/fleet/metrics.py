@@ -1,4 +1,4 @@
-"""`paddle.distributed.fleet.metrics`: figures over all trainers, from the counters that programs keep."""
+"""`paddle.distributed.fleet.metrics`: metrics over all trainers, computed from counters in programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet
 
 
 def _over_all(given: Any, scope: Any, util: Any, mode: str) -> np.ndarray:
-    """The array of a variable, by itself or by name, or an array itself, over all trainers."""
+    """The reduction over all trainers of an array, which is given as a variable, by a variable's name, or itself."""
     if not isinstance(given, str):
         given = getattr(given, "name", given)
     if isinstance(given, str):
@@ -25,17 +25,17 @@ def _over_all(given: Any, scope: Any, util: Any, mode: str) -> np.ndarray:
 
 
 def sum(input: Any, scope: Any = None, util: Any = None) -> Any:
-    """The sum over all trainers."""
+    """The sum over all trainers, element by element."""
     return _over_all(input, scope, util, "sum")
 
 
 def max(input: Any, scope: Any = None, util: Any = None) -> Any:
-    """The largest over all trainers."""
+    """The maximum over all trainers, element by element."""
     return _over_all(input, scope, util, "max")
 
 
 def min(input: Any, scope: Any = None, util: Any = None) -> Any:
-    """The smallest over all trainers."""
+    """The minimum over all trainers, element by element."""
     return _over_all(input, scope, util, "min")
 
 
@@ -44,27 +44,29 @@ def _share(part: Any, whole: Any, scope: Any, util: Any) -> float:
 
 
 def acc(correct: Any, total: Any, scope: Any = None, util: Any = None) -> float:
-    """The share of predictions that are right."""
+    """The share of correct predictions over all trainers."""
     return _share(correct, total, scope, util)
 
 
 def mae(abserr: Any, total_ins_num: Any, scope: Any = None, util: Any = None) -> float:
-    """The mean absolute error."""
+    """The mean absolute error over all trainers."""
     return _share(abserr, total_ins_num, scope, util)
 
 
 def mse(sqrerr: Any, total_ins_num: Any, scope: Any = None, util: Any = None) -> float:
-    """The mean squared error."""
+    """The mean squared error over all trainers."""
     return _share(sqrerr, total_ins_num, scope, util)
 
 
 def rmse(sqrerr: Any, total_ins_num: Any, scope: Any = None, util: Any = None) -> float:
-    """The root of the mean squared error."""
+    """The root of the mean squared error over all trainers."""
     return math.sqrt(mse(sqrerr, total_ins_num, scope, util))
 
 
 def auc(stat_pos: Any, stat_neg: Any, scope: Any = None, util: Any = None) -> float:
-    """The area under the curve, from the counts of predictions in ranges; 0.5 where one of the labels is missing."""
+    """The area under the curve over all trainers, from the counts of predictions in ranges; 0.5 where one of the labels
+    is missing.
+    """
     right, wrong = (_over_all(stat, scope, util, "sum").ravel()[::-1] for stat in (stat_pos, stat_neg))
     rising, along = np.cumsum(right, dtype="float64"), wrong.astype("float64")
     area = (along * (rising - right / 2.0)).sum()

@@ -1,4 +1,4 @@
-"""Fleet of the first 2.x versions, over that of Fluid with servers or without."""
+"""Fleet of the first 2.x versions, which uses Fluid's Fleet with servers or the one without."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from pstranspile.fluid.running.large import make_looked_up_large, shrink_program
 from pstranspile.fluid.running.meeting import MEETING, Meeting
 
 MODEL_FOLDER = "dnn_plugin"
-"""The folder, within the one that is named, in which a trainer with servers writes a model, as Paddle 2.6.2 does."""
+"""The folder in which a trainer with servers writes a model, within the folder that the script names, as in Paddle
+2.6.2.
+"""
 
 
 def require_whole(what: str, mode: object) -> None:
-    """Raises NotHere for a mode that writes some rows of tables only, ValueError for what is no mode."""
+    """Raises NotHere for a mode that writes only some rows of tables, ValueError for an unknown mode."""
     if mode in (1, 2):
         why = "rows are not chosen by their shows and clicks; 0 and 3 write all"
         raise refused(f"{what}(mode={mode})", why)
@@ -34,23 +36,27 @@ def require_whole(what: str, mode: object) -> None:
 
 
 class UtilBase:
-    """What trainers do beside training."""
+    """Functions for trainers beside training."""
 
     def __init__(self, fleet: Fleet):
         self._fleet = fleet
         self._meeting: Meeting | None = None
 
     def get_file_shard(self, files: list[str]) -> list[str]:
-        """The files for this trainer: as many as for the others, in order, one more for the first ones."""
+        """The files for this trainer: an equal share in order, of which the first trainers get one more if they can't
+        be divided evenly.
+        """
         return self._fleet.inner.split_files(files)
 
     def print_on_rank(self, message: str, rank_id: int) -> None:
-        """Prints something on one trainer."""
+        """Prints a message on one trainer."""
         if self._fleet.worker_index() == rank_id:
             print(message)
 
     def _of_all(self, name: str, given: Any, comm_world: str) -> list[Any]:
-        """What all trainers give. Raises NotHere where servers are asked too, or where nobody says where they meet."""
+        """The values that all trainers contribute. Raises NotHere if servers shall contribute too, or if the address of
+        the meeting is unknown.
+        """
         fleet = self._fleet
         if comm_world != "worker" and fleet.inner.role.get_pserver_endpoints():
             raise refused(f"fleet.util.{name}(comm_world={comm_world!r})", "servers give nothing; take worker")
@@ -65,23 +71,25 @@ class UtilBase:
         return self._meeting.all_of(given)
 
     def barrier(self, comm_world: str = "worker") -> None:
-        """Returns when all trainers have come."""
+        """Returns when all trainers have called it."""
         self._of_all("barrier", 0, comm_world)
 
     def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
-        """The sum, the largest or the smallest over all trainers. Raises ValueError for another `mode`."""
+        """The sum, maximum or minimum over all trainers. Raises ValueError for another `mode`."""
         if mode not in ("sum", "max", "min"):
             raise ValueError(f"all_reduce takes sum, max or min, not {mode!r}")
         return getattr(np, mode)(self._of_all("all_reduce", input, comm_world), axis=0)
 
     def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
-        """What all trainers give, in their order, numbers as numbers."""
+        """The values of all trainers, in their order; arrays without dims as numbers."""
         held = self._of_all("all_gather", input, comm_world)
         return [each if each.ndim else each.item() for each in held]
 
 
 class Fleet:
-    """Everything comes after `init`; `distributed_optimizer` gives the fleet, whose `minimize` makes the programs."""
+    """Sets a job up: call `init` first; `distributed_optimizer` returns the fleet itself, whose `minimize` makes the
+    programs.
+    """
 
     def __init__(self) -> None:
         self._inner: FluidFleet | None = None
@@ -89,11 +97,13 @@ class Fleet:
         self._strategy = DistributedStrategy()
         self._optimizer: Any = None
         self._opens_tables = False
-        """Whether servers hold a row for every id in tables that sparse lookups alone read."""
+        """Whether servers have a row for every id in tables that only sparse lookups read."""
         self.util = UtilBase(self)
 
     def init(self, role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> None:
-        """Takes the role of this process (default: that of the environment). Raises TypeError for what is none."""
+        """Sets the role of this process (default: the one in the environment). Raises TypeError if `role_maker` is not
+        a role maker.
+        """
         if not isinstance(is_collective, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"is_collective is True or False, not {is_collective!r}")
         role = PaddleCloudRoleMaker(is_collective) if role_maker is None else role_maker
@@ -105,7 +115,7 @@ class Fleet:
 
     @property
     def inner(self) -> FluidFleet:
-        """Fluid's fleet behind this one. Raises RuntimeError before `init`."""
+        """The Fluid fleet behind this one. Raises RuntimeError before `init`."""
         if self._inner is None:
             raise RuntimeError("call fleet.init first")
         return self._inner
@@ -152,7 +162,7 @@ class Fleet:
         return self.inner.server_endpoints(to_string)
 
     def barrier_worker(self) -> None:
-        """Returns when all trainers have come."""
+        """Returns when all trainers have called it."""
         self.util.barrier()
 
     @property
@@ -160,16 +170,16 @@ class Fleet:
         return getattr(self._role, "alone", False)
 
     def init_worker(self) -> None:
-        """Makes this trainer ready."""
+        """Prepares this trainer to train."""
         if not self._is_alone:
             self.inner.init_worker()
 
     def init_server(self, dirname: str | None = None, var_names: Any = None, **kwargs: Any) -> None:
-        """Makes this server ready, with variables from a folder if one is given.
+        """Prepares this server to serve, with variables loaded from a folder if one is given.
 
-        All of them, or those of `var_names` with what optimizers keep of these. Of a folder that holds nothing but
-        folders, as `save_inference_model` leaves one, the parameters of the model. Raises ValueError for names that
-        the servers don't have.
+        All variables are loaded, or those in `var_names` with the optimizers' states for them. From a folder with
+        nothing but folders, as `save_inference_model` writes, the parameters of the model are loaded. Raises ValueError
+        for names that the servers don't have.
         """
         inner: Any = self.inner
         chosen = {} if var_names is None else {"var_names": var_names}
@@ -183,12 +193,12 @@ class Fleet:
         self.inner.run_server()
 
     def stop_worker(self) -> None:
-        """This trainer leaves, when all that it has sent has come."""
+        """Ends this trainer, after everything that it has sent has arrived."""
         if not self._is_alone:
             self.inner.stop_worker()
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Fleet:
-        """Takes the optimizer that `minimize` uses, and how trainers and servers work together."""
+        """Sets the optimizer that `minimize` uses, and how trainers and servers work together."""
         self._strategy = strategy or self._strategy
         if not isinstance(self._strategy, DistributedStrategy):
             raise TypeError("a strategy is a fleet.DistributedStrategy")
@@ -201,7 +211,7 @@ class Fleet:
         return self
 
     def _final_strategy(self) -> DistributedStrategy:
-        """The strategy that was taken."""
+        """The strategy in use."""
         return self._strategy
 
     def minimize(
@@ -230,7 +240,9 @@ class Fleet:
         return made
 
     def _told(self) -> dict[str, Any]:
-        """What a program's `_fleet_opt` has: the trainer's number, how many there are, and what the strategy says."""
+        """The entries of a program's `_fleet_opt`: the trainer's number, the number of trainers, and the strategy's
+        settings.
+        """
         return {
             "mpi_size": self.worker_num(),
             "mpi_rank": self.worker_index(),
@@ -247,9 +259,10 @@ class Fleet:
         export_for_deployment: bool = True,
         mode: int = 0,
     ) -> None:
-        """Writes the program that computes the targets, and its parameters, also those that servers hold.
+        """Writes the program that computes the targets, and its parameters, including those of servers.
 
-        With servers they go to a folder `dnn_plugin` of the one that is named. `mode` as for `save_persistables`.
+        With servers the files go to a folder `dnn_plugin` in the named folder. `mode` is the same as for
+        `save_persistables`.
         """
         require_whole("save_inference_model", mode)
         if self._is_alone:
@@ -262,19 +275,20 @@ class Fleet:
         inner.save_inference_model(executor, dirname, feeded_var_names, target_vars, None if own else main_program)
 
     def load_model(self, path: str, mode: int = 0) -> None:
-        """Refused: servers that run take no values from files. Raises NotHere, which names the way."""
+        """Raises NotHere, which names the alternative, because running servers do not load files."""
         raise refused("fleet.load_model", f"servers read files before they serve: fleet.init_server({path!r})")
 
     def load_inference_model(self, path: str, mode: int = 0) -> None:
-        """Refused, as `load_model` is."""
+        """Raises NotHere, which names the alternatives, because running servers do not load files."""
         why = f"servers read files before they serve: fleet.init_server({path!r})"
         raise refused("fleet.load_inference_model", f"{why}; static.load_inference_model reads a model alone")
 
     def shrink(self, threshold: int) -> None:
-        """Has rows leave the tables of `sparse_embedding` that had no gradient since the call of this before the last
-        `threshold` - 1: with 1 all rows, with 2 those without a gradient since the call before. All trainers call it.
+        """Removes rows from the tables of `sparse_embedding` that had no gradient since the call of this method
+        `threshold` - 1 calls before this one: with 1 all rows, with 2 those without a gradient since the last call. All
+        trainers call it.
 
-        Raises ValueError for a threshold that is no whole number from 1 on.
+        Raises ValueError unless the threshold is a whole number of at least 1.
         """
         if not isinstance(threshold, int) or threshold < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"threshold is a whole number from 1 on, not {threshold!r}")
@@ -288,7 +302,7 @@ class Fleet:
         self.util.barrier()
 
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None, mode: int = 0) -> None:
-        """Writes all variables that are kept from run to run: trainer 0 also those that servers hold.
+        """Writes all variables that are kept from run to run; trainer 0 also writes those of servers.
 
         Both modes 0 and 3 write all rows of tables. Raises NotHere for modes 1 and 2, which choose rows by their shows
         and clicks, ValueError for others.
@@ -302,4 +316,4 @@ class Fleet:
 
 
 fleet = Fleet()
-"""The one of this process, whose methods are functions of `paddle.distributed.fleet`."""
+"""The only fleet of this process, whose methods are functions of `paddle.distributed.fleet`."""

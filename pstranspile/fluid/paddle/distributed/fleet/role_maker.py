@@ -1,4 +1,4 @@
-"""Role makers of the first 2.x versions: those of Fluid, which also know a process that is alone."""
+"""Role makers of the first 2.x versions: Fluid's, which also recognise a process without a cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RoleMakerBase = fluid.RoleMakerBase
 
 
 class Role(fluid.Role):
-    """What a machine does."""
+    """The roles of machines."""
 
     ALL = 4
 
 
 class _Underscored:
-    """The questions about roles under their names of 2.x too, which begin with an underscore."""
+    """Adds the names that methods of role makers have in 2.x, which begin with an underscore."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") and not name.startswith("__") and hasattr(type(self), name[1:]):
@@ -27,12 +27,12 @@ class _Underscored:
 
 
 class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
-    """The role that the environment gives, as launchers set it; without them, the one trainer there is."""
+    """The role in the environment, as launchers set it; without it, the role of the only trainer."""
 
     def __init__(self, is_collective: bool = False, **kwargs: Any):
         super().__init__(is_collective)
         self.alone = False
-        """Whether there is neither a server nor another trainer."""
+        """Whether there is no other machine."""
 
     @property
     def is_collective(self) -> bool:
@@ -40,7 +40,7 @@ class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
         return self._is_collective
 
     def generate_role(self) -> None:
-        """Reads the environment. Raises ValueError, which names the variable that is wrong."""
+        """Reads the role from the environment. Raises ValueError, which names the variable that is wrong."""
         told = "PADDLE_TRAINER_ENDPOINTS" if self._is_collective else "PADDLE_PSERVERS_IP_PORT_LIST"
         if assume(told):
             super().generate_role()
@@ -50,7 +50,9 @@ class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
 
 
 class UserDefinedRoleMaker(_Underscored, fluid.RoleMakerBase):
-    """The role that the script gives: trainers by `worker_num` or `worker_endpoints`, and servers, if there are any."""
+    """The role that the script gives, with trainers by `worker_num` or `worker_endpoints`, and with the servers, if
+    there are any.
+    """
 
     def __init__(
         self,

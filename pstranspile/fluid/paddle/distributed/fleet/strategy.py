@@ -24,15 +24,15 @@ from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 
-# Gradients of several steps as one update.
+# Merged gradients: one update for several steps.
 
 L: Any = layers
 ACCUMULATE = "accumulate"
-"""The name of the program that adds gradients to the sums, where it is one beside the main program."""
+"""The name of the program that adds gradients to the sums, if it is separate from the main program."""
 
 
 class _Merging(ABC):
-    """What optimizers that merge gradients share: those of `k_steps` runs are added, or with `avg` averaged.
+    """The base class of optimizers that merge gradients: those of `k_steps` runs are added, or with `avg` averaged.
 
     Raises NotHere for parameters whose gradients are sparse.
     """
@@ -46,17 +46,19 @@ class _Merging(ABC):
     def minimize(
         self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> Any:
-        """Appends gradients, their sums and the updates; gives the updates, and parameters with their gradients."""
+        """Appends gradients, their sums and the updates; returns the ops that update, and pairs of a parameter and its
+        gradient.
+        """
         pairs = self.inner.backward(loss, startup_program, parameter_list, no_grad_set)
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(pairs), pairs
 
     @abstractmethod
     def apply_gradients(self, params_grads: Any) -> list[Any]:
-        """Appends the sums of these gradients, and the updates by them."""
+        """Appends the sums of these gradients, and the updates with the sums."""
 
     def _sums(self, params_grads: Any) -> list[tuple[Any, Any]]:
-        """Appends the sums; gives them by parameter."""
+        """Appends the sums; returns pairs of a parameter and its sum."""
         sums: list[tuple[Any, Any]] = []
         for param, grad in params_grads:
             if grad.type == VarType.SELECTED_ROWS:
@@ -76,10 +78,10 @@ class _Merging(ABC):
 
 
 class GradientMerge(_Merging):
-    """An optimizer that merges gradients in one program, which updates in every last of `k_steps` runs."""
+    """Merges gradients in one program, which updates in every `k_steps`-th run."""
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
-        """Appends the sums of these gradients, and in every last of `k_steps` runs the updates."""
+        """Appends the sums of these gradients, and the updates in every `k_steps`-th run."""
         sums = self._sums(params_grads)
         step = L.create_global_var([1], 0, "int32", persistable=True, name="gradient_merge_step")
         L.increment(step, 1.0)
@@ -96,7 +98,7 @@ class GradientMerge(_Merging):
 
 
 class MergeForServers(_Merging, Optimizer):
-    """An optimizer that merges gradients in two programs: one adds them up, the main one also sends and updates.
+    """Merges gradients in two programs: one adds gradients up, the main one also sends and updates.
 
     Schedules of the learning rate count the runs of the main program, and so the updates.
     """
@@ -107,7 +109,7 @@ class MergeForServers(_Merging, Optimizer):
         self._sum_names: set[str] = set()
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
-        """Appends the sums of these gradients, what merges and clears them, and the updates."""
+        """Appends the sums of these gradients, the ops that merge and clear them, and the updates."""
         program = params_grads[0][0].block.program
         block = program.global_block()
         with program._backward_role_guard():
@@ -129,12 +131,12 @@ class MergeForServers(_Merging, Optimizer):
         return self.inner.apply_gradients(merged)
 
     def apply_optimize(self, loss: Any, startup_program: Any, params_grads: Any) -> list[Any]:
-        """Appends what `apply_gradients` does, with initial values in `startup_program`."""
+        """Appends the ops of `apply_gradients`, with initialisers in `startup_program`."""
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)
 
     def _between(self, program: Program) -> Program:
-        """The program of a trainer without what merges and clears the sums, sends, and receives."""
+        """A trainer's program without the ops that merge and clear the sums, send, and receive."""
         gone, kept = set[str](), list[Op]()
         for op in program.main_block.ops:
             talks = (op.role or OpRole.FORWARD) & (OpRole.RPC | OpRole.DIST)
@@ -151,7 +153,7 @@ class MergeForServers(_Merging, Optimizer):
         return op.type == "scale" and not self._sum_names.isdisjoint(op.input_names)
 
 
-# `DistributedStrategy.sparse_table_configs`: what scripts ask of the tables on servers, by the names of Paddle 2.x.
+# `DistributedStrategy.sparse_table_configs`: settings of the tables on servers, by the names of Paddle 2.x.
 
 _PREFIX = "table_parameters"
 _RULES = ("naive", "adagrad", "adam")
@@ -192,7 +194,7 @@ _TABLE_SETTINGS_WITHOUT_EFFECT = {
     },
     **{f"accessor.graph_sgd_param.{name}": "no table is a graph" for name in ("nodeid_slot", "feature_learning_rate")},
 }
-"""Settings that change no value of a row."""
+"""Settings that change no value of a row, and the reasons."""
 _BY_SCRIPT = "rows are updated by the script's optimizer, and begin as its initializer says"
 _FIXED = {
     "accessor.accessor_class": "rows have values alone; take SparseAccessor",
@@ -209,16 +211,16 @@ _FIXED = {
         for name in ("name", *(f"{rule}.{key}" for rule in _RULES for key in _OF_RULES[rule]))
     },
 }
-"""Settings that would change values."""
+"""Settings that would change values, so that only the values in `_ALLOWED` are accepted, and the reasons."""
 _ALLOWED = {"accessor.accessor_class": "SparseAccessor", "accessor.embedx_threshold": 0}
-"""What these may be set to: how tables are here."""
+"""The values of the settings in `_FIXED` that describe tables as they are here."""
 
 
 def checked_tables(given: Any) -> dict[str, dict[str, Any]]:
-    """The settings of each table. Those that change nothing are named on stderr.
+    """The settings of each table. Warns on stderr of settings that have no effect.
 
-    Raises TypeError for what is not a dict of dicts, ValueError for unknown settings, and NotHere for those that would
-    change what tables hold.
+    Raises TypeError if `given` is not a dict of dicts, ValueError for unknown settings, and NotHere for settings that
+    would change the tables' values.
     """
     kind: str = type(given).__name__
     if not isinstance(given, Mapping):
@@ -263,12 +265,14 @@ _A_SYNC = {
     "use_ps_gpu": 0,
     "use_gpu_graph": 0,
 }
-"""`k_steps` below 0: neither `a_sync` nor `k_steps` has been set."""
+"""The settings of asynchronous trainers with their defaults. A `k_steps` below 0 means that neither `a_sync` nor
+`k_steps` was set.
+"""
 _IN_FULL = {
     "amp": "all is computed in the element types of the program, float32 where Paddle takes float16 or bfloat16",
     "fp16_allreduce": "gradients are exchanged in their own element type",
 }
-"""What would make numbers shorter: it is accepted and named, and numbers stay as long as they are."""
+"""Settings that would compute with shorter numbers. They are accepted with a warning, and numbers keep their length."""
 _REFUSED = {
     "dgc": "gradients are exchanged whole",
     "pipeline": "a program runs on one device",
@@ -298,7 +302,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "lars": {"lars_coeff": 0.001, "lars_weight_decay": 0.0005, "epsilon": 0.0, "exclude_from_weight_decay": []},
     "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
 }
-"""The keys of configurations that are followed, with their defaults."""
+"""The settings in each configuration that are followed, with their defaults."""
 _KEPT: dict[str, dict[str, Any]] = {
     "amp": {
         "init_loss_scaling": 32768.0,
@@ -354,8 +358,9 @@ _KEPT: dict[str, dict[str, Any]] = {
     "hybrid": {"dp_degree": -1, "mp_degree": 1, "pp_degree": 1, "sharding_degree": 1, "sep_degree": 1},
     "gradient_scale": {"scale_strategy": "avg", "scale_gradient": False},
 }
-"""The keys of configurations that change nothing as long as what they belong to is refused or not followed, with their
-defaults. Versions have had other keys too; these are kept as they are given."""
+"""The settings that have no effect, because the feature that they configure is refused or not followed, with their
+defaults. Other versions have more settings, which are stored as given.
+"""
 _OF_TRAINERS: dict[str, Any] = {
     "dump_fields_path": "",
     "dump_fields": [],
@@ -366,7 +371,7 @@ _OF_TRAINERS: dict[str, Any] = {
     "local_sparse": [],
     "remote_sparse": [],
 }
-"""What `trainer_desc_configs` has, with its defaults."""
+"""The settings in `trainer_desc_configs`, with their defaults."""
 _KEYS: dict[str, dict[str, Any]] = {**_CONFIGS, "trainer_desc": _OF_TRAINERS}
 _WITHOUT_EFFECT = {
     **dict.fromkeys(("a_sync.independent_recv_thread", "a_sync.thread_pool_size"), "a trainer has one thread to talk"),
@@ -391,7 +396,7 @@ _COUNTS = {
     "localsgd.begin_step": 0,
     "gradient_merge.k_steps": 1,
 }
-"""Keys that are numbers of steps, with the least that they can be."""
+"""Settings that are numbers of steps, with their least values."""
 _ACCEPTED = {
     "sync_nccl_allreduce": "all is computed on the CPU",
     "use_hierarchical_allreduce": "gradients are added in one ring",
@@ -417,14 +422,16 @@ _ACCEPTED = {
     "fs_client_param": "models are written to folders of this host",
 }
 _LOCAL = ("SGD", "Momentum")
-"""The optimizers whose parameters trainers can average in place of gradients."""
+"""The optimizers with which trainers can average parameters instead of gradients."""
 _NOT_FOLLOWED = {
     "adam_d2sum": "servers update dense parameters with the script's Adam, those of Paddle by a rule of their own; "
     "trained values differ from Paddle's",
 }
-"""Settings that change numbers in 2.x, and what is done in their place."""
+"""Settings that change results in 2.x and are not followed, with what happens instead."""
 _AUTO_STEPS = 800
-"""After how many steps trainers exchange what SGD has changed, where `auto` leaves it to Fleet; as in 2.x."""
+"""The number of steps after which trainers exchange what SGD has changed, if `auto` leaves it to Fleet; the same as in
+2.x.
+"""
 _AT_FIRST: dict[str, Any] = {
     "a_sync": True,
     "sync_nccl_allreduce": True,
@@ -439,11 +446,11 @@ _AT_FIRST: dict[str, Any] = {
     "split_data": True,
     "fs_client_param": {},
 }
-"""What is accepted, and not False to begin with."""
+"""Settings that are accepted, and whose defaults are not False."""
 
 
 _STRICT = ("a_sync", "adam_d2sum")
-"""Flags that raise an error for what is neither True nor False, as in Paddle."""
+"""Flags that raise an error for values other than True and False, as in Paddle."""
 _KINDS: dict[Any, str] = {
     bool: "True or False",
     int: "a whole number",
@@ -454,14 +461,14 @@ _KINDS: dict[Any, str] = {
 
 
 def _settings(name: str, given: object) -> dict[Any, Any]:
-    """A dict as it is given. Raises TypeError for what is none."""
+    """A copy of a dict. Raises TypeError for anything else."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{name} is a dict, not {given!r}")
     return {**given}  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _like(default: object, value: Any, name: str) -> Any:
-    """A value in the element type of the default. Raises TypeError for one of another kind."""
+    """A value converted to the type of the default. Raises TypeError for a value that can't be."""
     match default:
         case bool() if isinstance(value, Integral):
             return bool(value)
@@ -480,15 +487,15 @@ def _like(default: object, value: Any, name: str) -> Any:
 class DistributedStrategy:
     """How trainers and servers work together.
 
-    `a_sync` has trainers wait for nobody, with `a_sync_configs["k_steps"]` above 0 as geo-SGD that exchanges every so
-    many steps; `auto` has Fleet take `a_sync`, and geo-SGD for SGD. `localsgd` has trainers without servers average
-    parameters: in each step up to `localsgd_configs["begin_step"]`, and then in every `k_steps`-th one. `recompute` has
-    values between `recompute_configs["checkpoints"]` computed again for the gradients, `gradient_merge` adds those of
-    several steps up. `lars` takes LarsMomentum for Momentum, `lamb` Lamb for Adam.
-    Without `a_sync` and `k_steps`, trainers and servers work in step.
+    With `a_sync` trainers do not wait for each other; with `a_sync_configs["k_steps"]` above 0 as well, they use
+    geo-SGD, which exchanges every `k_steps` steps. `auto` makes Fleet choose `a_sync`, and geo-SGD for SGD. With
+    `localsgd` trainers without servers average parameters: in each step up to `localsgd_configs["begin_step"]`, and
+    then in every `k_steps`-th one. With `recompute` the values between `recompute_configs["checkpoints"]` are computed
+    again for the gradients; with `gradient_merge` gradients of several steps are added up. `lars` replaces Momentum by
+    LarsMomentum, `lamb` replaces Adam by Lamb. Without `a_sync` and `k_steps`, trainers and servers work in step.
     Raises AttributeError for unknown names, ValueError for unknown keys of configurations, TypeError for values in them
-    that are of another kind than the default, NotHere for what is refused when it is set. Flags and numbers outside
-    configurations that are of another kind are named on stderr and not taken, as in Paddle.
+    whose type differs from the default's, NotHere for settings that are refused. As in Paddle, flags and numbers
+    outside of configurations whose type is wrong are reported on stderr and ignored.
     """
 
     def __init__(self) -> None:
@@ -563,11 +570,11 @@ class DistributedStrategy:
         return "DistributedStrategy:\n" + "\n".join(f"    {line}" for line in lines)
 
     def save_to_prototxt(self, output: str) -> None:
-        """Refused: settings are written in scripts."""
+        """Raises NotHere, because strategies are set in scripts."""
         raise refused(f"DistributedStrategy.save_to_prototxt({output!r})", "set the strategy in the script")
 
     def optimizer(self, given: Any, with_servers: bool = False) -> Any:
-        """The optimizer that updates and computes gradients as the strategy says.
+        """The optimizer with the strategy's changes to updates and gradients.
 
         Raises ValueError for `recompute` without checkpoints.
         """
@@ -592,7 +599,9 @@ class DistributedStrategy:
         return made
 
     def _exchanged(self, given: Any) -> Any:
-        """Lars for Momentum and Lamb for Adam, where the strategy says so."""
+        """Lars in place of Momentum and Lamb in place of Adam, where the strategy says so; other
+        optimizers unchanged.
+        """
         kept = {"parameter_list": given._parameters, "grad_clip": given._grad_clip, "name": given._name or None}
         if self.lars and isinstance(given, fluid.Momentum):
             configs = self.lars_configs
@@ -615,10 +624,10 @@ class DistributedStrategy:
         return given
 
     def opens_tables(self, given: Any) -> bool:
-        """Whether tables of sparse lookups can have a row for every id, with what updates in place of `given`.
+        """Whether tables of sparse lookups can have a row for every id, with the optimizer that replaces `given`.
 
-        Not with geo-SGD, where trainers hold tables of a height, nor where an update takes the norm of the whole table,
-        or weight decay all its rows.
+        They can't with geo-SGD, where trainers have tables of a fixed height, nor where an update takes the norm of the
+        whole table, or weight decay applies to all its rows.
         """
         if (self.a_sync and self.a_sync_configs["k_steps"] > 0) or given.regularization is not None:
             return False
@@ -629,7 +638,7 @@ class DistributedStrategy:
         return schema is not None and bool(schema.slicing) and not schema.whole_norm
 
     def with_servers(self) -> servers.DistributedStrategy:
-        """The strategy of Fluid 1.8 for parameter servers."""
+        """The corresponding strategy of Fluid 1.8 for parameter servers."""
         configs = self.a_sync_configs
         if not self.a_sync or configs["k_steps"] < 0:
             return servers.SyncStrategy()
@@ -642,7 +651,7 @@ class DistributedStrategy:
         return made
 
     def without_servers(self, optimizer: Any) -> collective.DistributedStrategy:
-        """The strategy of Fluid 1.8 for trainers alone that use this optimizer."""
+        """The corresponding strategy of Fluid 1.8 for trainers without servers that use this optimizer."""
         made = collective.DistributedStrategy()
         local = self.localsgd and optimizer.type in _LOCAL
         if self.localsgd and not local:
@@ -654,7 +663,7 @@ class DistributedStrategy:
 
 
 def _naming(texts: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a name has one of these texts in it."""
+    """A function that returns whether a name contains one of these texts."""
     kept = tuple(texts)
     return lambda name: any(text in name for text in kept)
 

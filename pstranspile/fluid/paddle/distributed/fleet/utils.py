@@ -1,6 +1,6 @@
 """`paddle.distributed.fleet.utils`: the file system of this host, and programs that look up rows on servers.
 
-Programs that compute with the tables of servers are those of `paddle.distributed.fleet.utils.ps_util`.
+`DistributedInfer` belongs to `paddle.distributed.fleet.utils.ps_util`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _LOOKUPS = ("lookup_table", "lookup_table_v2")
 
 
 class HDFSClient:
-    """The later client of a hadoop cluster, which is refused."""
+    """The later client of a hadoop cluster; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
         raise refused("fleet.utils.HDFSClient", "mount the cluster's file system, and take LocalFS")
 
 
 class DistributedInfer:
-    """A program beside the one that trains, whose rows of tables are looked up where the trainer's are."""
+    """A program, separate from the one that trains, that looks rows of tables up on the same servers as the trainer."""
 
     def __init__(self, main_program: Any = None, startup_program: Any = None):
         self.origin_main_program = (main_program or default_main_program()).clone()
@@ -34,12 +34,14 @@ class DistributedInfer:
     def init_distributed_infer_env(
         self, exe: Any, loss: Any, role_maker: Any = None, dirname: str | None = None
     ) -> None:
-        """Does nothing where Fleet has made programs; without any, NotHere is raised: first minimise, then load."""
+        """Does nothing if Fleet has made programs; otherwise raises NotHere, because `minimize` and loading must come
+        before.
+        """
         if not getattr(_trained(), "machine", None):
             raise refused("init_distributed_infer_env", "call fleet.minimize and fleet.load_persistables before")
 
     def get_dist_infer_program(self) -> Any:
-        """The program, with lookups on the servers for the tables that the trainer looks up there."""
+        """The program, with lookups on servers in the tables that the trainer looks up there."""
         program, trained = self.origin_main_program, _trained()
         tables = {op.input("W")[0]: op for op in trained.global_block().ops if op.type == "distributed_lookup_table"}
         block: Any = program.global_block()
