@@ -255,7 +255,7 @@ def _require_no_state(folder: str, servers: Sequence[str]) -> None:
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
-    from pstranspile.compiler.explain.folder import files_of
+    from pstranspile.compiler.folders import files_of
     from pstranspile.runtime.files.outputs import write_outputs
 
     result = load_compiled(options)
