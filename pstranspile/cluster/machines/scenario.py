@@ -14,15 +14,20 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.run.feeds import near
 
-# What goes wrong in a run, written down: one line for each thing, steps numbered from 1 (docs/reference/faults.md).
+# A scenario is a text with one fault per line. Steps are numbered from 1 (docs/reference/faults.md):
 #
-# seed 7                                  # of the random choices delay 0.2 1..40                         # a fifth of
-# all messages takes 1 to 40 ticks longer drop 0.1                                # is sent again until it arrives
-# duplicate 0.1 keep 2 in kept                          # servers write their state to files of this folder after every
-# 2 updates late trainer_1 200                      # starts 200 ticks after the others slow trainer_2 30
-# # takes 30 ticks longer for each step leave trainer_2 step 5 crash trainer_1 step 3 after 2          # in step 3, when
-# it has sent 2 messages rejoin trainer_1 step 6 crash pserver_0 step 4 restart 50 partition trainer_0 | pserver_0,
-# pserver_1 from 100 to 300
+#   seed 7                                  # of the random choices
+#   delay 0.2 1..40                         # a fifth of all messages takes 1 to 40 ticks longer
+#   drop 0.1                                # a tenth is lost, and sent again until it arrives
+#   duplicate 0.1                           # a tenth arrives twice
+#   keep 2 in kept                          # servers save their state to files of this folder after every 2 updates
+#   late trainer_1 200                      # starts 200 ticks after the others
+#   slow trainer_2 30                       # takes 30 ticks longer for each step
+#   leave trainer_2 step 5                  # leaves in good order before step 5
+#   crash trainer_1 step 3 after 2          # in step 3, when it has sent 2 messages
+#   rejoin trainer_1 step 6                 # is started again, and takes part from step 6 on
+#   crash pserver_0 step 4 restart 50       # before its update 4; starts again after 50 ticks
+#   partition trainer_0 | pserver_0, pserver_1 from 100 to 300
 
 NOTICE = 50
 """The default number of ticks after which the others notice that a machine has crashed."""
