@@ -339,7 +339,7 @@ class Session:
             raise Stopped
 
     def _write(self, folder: Path) -> None:
-        from pstranspile.compiler.explain.folder import files_of
+        from pstranspile.compiler.folders import files_of
         from pstranspile.ops.textual import print_module
         from pstranspile.runtime.files.outputs import require_own, write_output, write_outputs
 

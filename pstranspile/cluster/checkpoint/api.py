@@ -43,11 +43,11 @@ class Remembers(Protocol):
     """A communicator that keeps values besides its trainer's variables (geo-SGD: the last exchanged ones)."""
 
     def memory(self) -> Mapping[str, Any]:
-        """What it keeps, as arrays by name."""
+        """Returns the values that it keeps besides, as arrays by name."""
         ...
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Takes it back."""
+        """Sets the values that `memory` once returned, as arrays by name."""
         ...
 
 
@@ -226,7 +226,7 @@ class CheckpointedRun:
             self.close()
 
     def close(self) -> None:
-        """Lets other runs save in the folder, and have the checkpoint removed that this run has gone on from."""
+        """Unlocks the folder for other runs, and permits the removal of the checkpoint that this run began from."""
         for held in (self.source, self.target):
             if held is not None:
                 held.close()
@@ -318,7 +318,9 @@ def load_checkpoint(
 
 
 def _most(layout: Layout) -> int | None:
-    """The bytes that a checkpoint of a job can hold, with room to spare; None where the dims of a variable vary."""
+    """The largest number of bytes that a checkpoint of a job can have, with room to spare; None where dims of a
+    variable vary.
+    """
     total = 0
     for placed in layout.variables.values():
         if min(placed.shape, default=0) < 0:

@@ -40,7 +40,7 @@ from pstranspile.runtime.values.encoding import encode, require_encodable
 
 
 class Starting(NamedTuple):
-    """Values of variables by name, and what is to be told of them."""
+    """Values of variables by name, and the findings to report about them."""
 
     values: dict[str, Any]
     warnings: tuple[Diagnostic, ...] = ()
@@ -56,8 +56,10 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
 
 
 def settled(path: str) -> str:
-    """A path for several processes, all of which are to read the same: the newest checkpoint, where it is a folder of
-    some. Raises DiagnosticError.
+    """The path that all of several processes should read: the newest checkpoint if `path` is a folder of checkpoints,
+    else `path` itself.
+
+    Raises DiagnosticError.
     """
     return str(newest(path)) if is_checkpoint(path) else path
 
@@ -67,8 +69,9 @@ def starting_values(path: str | None, program: Program, startup: Program | None 
 
     The path is a checkpoint, or a folder of some, of which it is the newest; a file of results, of which these are the
     parameters (`param/<name>`); arrays by name; or what Fluid's `save_persistables` wrote. A checkpoint may have more
-    variables than the program; a parameter that it has not keeps the value of the start-up program, which is told.
-    Raises DiagnosticError for what can't be read or does not fit, and for large tables, of which only rows exist.
+    variables than the program; a parameter that is missing there keeps the value of the start-up program, with a
+    warning. Raises DiagnosticError for what can't be read or does not fit, and for large tables, of which only rows
+    exist.
     """
     if not path:
         return Starting({})
@@ -94,10 +97,10 @@ def starting_values(path: str | None, program: Program, startup: Program | None 
 
 
 def served_values(path: str, program: Program, names: Iterable[str]) -> dict[str, Any]:
-    """The values of the variables `names` that a model of a program is served with, of a path as above.
+    """The values of the variables `names` with which a model of a program is served.
 
-    Of tables, rows that do not exist are zeros, as Fluid looks them up in tests. Raises DiagnosticError for what is
-    not there, too.
+    `path` is as for `starting_values`. Rows of a table that do not exist are zeros, as Fluid looks them up in tests.
+    Raises DiagnosticError, also for a variable that the path does not have.
     """
     there, checkpoint = _read(path, program)
     place = checkpoint or path
@@ -123,7 +126,9 @@ def _whole(value: Any) -> Any:
 
 
 def _read(path: str, program: Program) -> tuple[dict[str, Any], str]:
-    """Values by name, large tables as rows, and the checkpoint that they are from ("": from none)."""
+    """Returns the values at a path by name (of large tables, their rows), and the path of the checkpoint that has them
+    ("" if none).
+    """
     if not is_checkpoint(path):
         return read_initial(path, program), ""
     with closing(Source(path)) as source:
@@ -133,7 +138,7 @@ def _read(path: str, program: Program) -> tuple[dict[str, Any], str]:
 
 
 def _values(state: State, declared: Mapping[str, Var]) -> Iterator[tuple[str, Any]]:
-    """What a checkpoint holds of the variables that are declared."""
+    """Yields name and value of every declared variable that a checkpoint has."""
     for name, var in declared.items():
         if name in state.large:
             yield name, selected(together(state.large[name]), var.shape[0])
@@ -205,7 +210,7 @@ def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> 
 
 
 def _maker(block: Block, name: str) -> int:
-    """The first op that computes a variable, other than its update; -1 if there is none."""
+    """The index of the first op that computes a variable, not counting its update; -1 if there is none."""
     made = (i for i, op in enumerate(block.ops) if op.role != OpRole.OPTIMIZE and name in op.output_names)
     return next(made, -1)
 
@@ -265,12 +270,16 @@ def _assembled(
 
 
 def _declared(var: Var, feeds: tuple[str, ...]) -> Var:
-    """The declaration in an inference model: nothing is trained, and what is fed is not kept."""
+    """Returns the declaration of a variable for an inference model: no longer a parameter, and not persistable if it is
+    fed.
+    """
     return var._replace(persistable=var.persistable and var.name not in feeds, parameter=None)
 
 
 def _testing(op: Op, numbers: Mapping[int, int]) -> Op:
-    """The op set to testing if it can be, its blocks under their new numbers."""
+    """Returns the op for an inference model: `is_test` is set where its schema has it, and its blocks have their new
+    numbers.
+    """
     schema = schema_of(op.type)
     attrs = {name: renumbered(value, numbers) for name, value in op.attrs.items()}
     if "is_test" in attrs or (schema is not None and "is_test" in schema.defaults):
@@ -336,9 +345,10 @@ def write_model(
 
 
 def asked_for(program: Program, targets: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is fed and what is inferred: `targets` and what they need, else what a program's feed and fetch ops name.
+    """Returns the names of the variables to feed, and of those to infer.
 
-    Raises DiagnosticError where neither says what is inferred.
+    These are `targets` and what they need, or else those that the feed and fetch ops of the program name. Raises
+    DiagnosticError where neither says what to infer.
     """
     if targets:
         return _needed_feeds(program, targets), tuple(targets)
@@ -351,9 +361,10 @@ def asked_for(program: Program, targets: Sequence[str] = ()) -> tuple[tuple[str,
 
 
 def _needed_feeds(program: Program, targets: Sequence[str]) -> tuple[str, ...]:
-    """What is fed of what the targets depend on, in the order of declaration.
+    """Returns the names of the variables to feed for the targets, in the order of declaration.
 
-    That is what is read before any op makes it and is not kept between steps, and what feed ops name.
+    These are the variables that an op reads before any op writes them and that are not kept between steps, and those
+    that feed ops name.
     """
     block, needed = program.main_block, set(targets)
     kept: list[tuple[set[str], set[str]]] = []
@@ -420,7 +431,7 @@ def load_inference_model(
 
 
 def _columns(ops: Iterable[Op], kind: str, slot: str) -> tuple[str, ...]:
-    """The variables of all feed (or fetch) ops, by column."""
+    """The variables of all feed ops (or all fetch ops), in the order of their columns."""
 
     def column(op: Op) -> int:
         value = op.attrs.get("col", 0)
@@ -457,14 +468,15 @@ def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
     return program._replace(blocks=blocks)
 
 
-# What a program computes, with the values it has come to, as an ONNX model.
+# A program with the trained values of its variables, as an ONNX model.
 
 
 def onnx_model(program: Program, scope: Mapping[str, Any], targets: Sequence[str] = ()) -> bytes:
-    """The ONNX model that infers `targets` with the values of `scope`, default: what the fetch ops of the program name.
+    """The ONNX model that infers `targets` with the values of `scope` (default: the variables that the program's fetch
+    ops name).
 
-    The program is cut down to what the targets need of what is fed, and set to testing. Raises DiagnosticError:
-    `onnx-op` for what ONNX can't express, `inference-program` for targets that can't be computed from what is fed.
+    The program is cut down to the ops that the targets need, and set to testing. Raises DiagnosticError: `onnx-op` for
+    what ONNX can't express, `inference-program` for targets that can't be computed from the feeds.
     """
     expect_program(program, "onnx_model")
     expect(scope, Mapping, "onnx_model", "a scope")

@@ -22,7 +22,7 @@ KEPT = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 
 
 class Part(NamedTuple):
-    """What a machine holds of a variable: the elements from `offset` on, as a tensor of dims `shape`."""
+    """The part of a variable that one machine holds: the elements from `offset` on, as a tensor of dims `shape`."""
 
     machine: str
     name: str
@@ -34,10 +34,10 @@ class Placed(NamedTuple):
     """A whole variable of a job, and its holders.
 
     `parts` make up the whole, in order; the value of a checkpoint comes from them. `others` are further copies (of
-    parts, or of the whole). Without `parts` the `others` have nothing in common but their name. `table`: sparse rows,
-    shared out by id modulo the number of servers. `optional`: it need not have a value (the source program
-    does not keep it from step to step). `started` are the dims that the start-up program gives it, where it declares
-    others than the program that uses it.
+    parts, or of the whole). Without `parts`, the `others` are independent variables of one name. `table`: sparse rows,
+    shared out by id modulo the number of servers. `optional`: it need not have a value (the source program does not
+    keep it from step to step). `started` are the dims in the start-up program, where they differ from those in the
+    program that uses the variable.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Placed(NamedTuple):
 class Layout:
     """All variables of a job by name, in the order of names; `machines` are role names, servers first.
 
-    `fingerprint` is the hash of the source program, `servers` that of what each server holds.
+    `fingerprint` is the hash of the source program, `servers` is a hash of the variables on each server.
     """
 
     fingerprint: str
@@ -81,7 +81,7 @@ Place: TypeAlias = "tuple[str, int]"
 
 
 class _MachineVar(NamedTuple):
-    """One variable of one machine, before those of all machines are put together."""
+    """One variable of one machine, before the variables of all machines are combined."""
 
     origin: str
     part: Part
@@ -105,7 +105,7 @@ def layout_of(job: Compiled | Module) -> Layout:
     for number in range(plan.trainers):
         role = job.trainer(number)
         named = _named(role)
-        # of what is looked up on the servers, or what only servers update, a trainer has the declaration at most
+        # a trainer at most declares tables that servers look up and variables that only servers update
         kept = (var for var in _kept(trainer_variables(role)) if var.name in named and var.name not in elsewhere)
         held += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
@@ -126,7 +126,7 @@ def _kept(variables: Mapping[str, Var]) -> Iterator[Var]:
 
 
 def sources_of(module: Module) -> Mapping[str, Var]:
-    """The variables of block 0 of a module's programs, of @main first; of the start-up program none."""
+    """The variables of block 0 of a module's programs, first those of @main; the start-up program's are left out."""
     others = (program for name, program in module.programs.items() if name not in (MAIN, STARTUP))
     return _together((module.main, *others))
 
@@ -137,14 +137,17 @@ def trainer_variables(role: Role) -> Mapping[str, Var]:
 
 
 def _named(role: Role) -> set[str]:
-    """What any op of a trainer names: nothing else has a value there."""
+    """The names of all variables that any op of a trainer uses. A variable that is not among them has no value there.
+    """
     programs = (role.startup, role.main, *role.others.values())
     ops = (op for program in programs for block in program.blocks for op in block.ops)
     return {name for op in ops for side in (op.inputs, op.outputs) for names in side.values() for name in names}
 
 
 def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
-    """Variables by name; where programs declare one differently, as it is kept from step to step, if it is."""
+    """The variables of several programs by name. Where programs declare one differently, a persistable declaration
+    wins.
+    """
     result = dict(programs[0].main_block.vars)
     for program in programs[1:]:
         for name, var in program.main_block.vars.items():
@@ -157,10 +160,10 @@ def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
 
 
 def _on_server(job: Compiled, number: int) -> Iterator[_MachineVar]:
-    """What a server holds between steps.
+    """Yields the variables that a server keeps between steps.
 
     Gradients and intermediate results of updates are left out, as the source does not keep them either. The results of
-    the learning-rate ops are kept: without barriers an update may read them before they are made anew.
+    the learning-rate ops are kept: without barriers, an update may read them before they are computed again.
     """
     endpoint = job.plan.pservers[number]
     role = job.pserver(endpoint)
@@ -195,7 +198,9 @@ def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -
 
 
 def _gradients(program: Program) -> set[str]:
-    """What a server receives or merges: the inputs of its listen_and_serv, and what its blocks start from."""
+    """The variables that a server receives or merges: the inputs of its listen_and_serv, and the gradients that start
+    its blocks.
+    """
     lines: set[str] = set()
     for op in program.main_block.ops:
         lines.update(op.inputs.get("X", ()))
@@ -205,7 +210,7 @@ def _gradients(program: Program) -> set[str]:
 
 
 def _rates(program: Program) -> set[str]:
-    """What the learning-rate block of a server writes."""
+    """The variables that the learning-rate block of a server writes."""
     blocks = [op.attrs.get("lr_decay_block_id", -1) for op in program.main_block.ops]
     ops = (op for block in blocks if isinstance(block, int) and block > 0 for op in program.blocks[block].ops)
     return {name for op in ops for name in op.output_names}
@@ -296,7 +301,9 @@ def _placed(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
 
 
 def _cover(parts: Iterable[Part], shape: tuple[int, ...]) -> tuple[Part, ...] | None:
-    """Parts that together are the whole, the first machine's where several hold the same; None if there are none."""
+    """Selects parts that together are the whole variable, in order; None if they can't be. Of equal parts, the first
+    machine's is selected.
+    """
     waiting = sorted(parts, key=lambda part: part.offset)  # stable: in the order of machines where offsets are equal
     chosen: list[Part] = []
     at = 0

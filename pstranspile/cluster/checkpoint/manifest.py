@@ -16,7 +16,7 @@ from pstranspile.ir.model import Location
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.run.step_feeds import Dealing
 
-# The settings of a run that decide its numbers beside the program, the seed and the data: recorded in checkpoints.
+# Checkpoints record the settings that decide the numbers of a run besides the program, the seed and the data.
 #
 # A run that goes on has the same ones. They are named and written as the options of the command line are: `arithmetic`,
 # `shares`, `program` (which of several programs each step runs), `no-dropout`, `schedule` (the seed of the order of
@@ -46,8 +46,9 @@ def turns(text: str | None) -> str:
 
 
 def require_settings(had: Settings, now: Settings, place: str | os.PathLike[str]) -> None:
-    """Raises DiagnosticError for every setting that a checkpoint records with another value than a run has that goes
-    on from it. What only one of the two names is not compared: earlier versions recorded none.
+    """Raises DiagnosticError for every setting of a resumed run that differs from the value recorded in its checkpoint.
+
+    A setting that only one of the two has is not compared: earlier versions recorded none.
     """
     findings: list[Diagnostic] = []
     for name, value in now.items():
@@ -81,10 +82,10 @@ def _mend(name: str, before: str) -> str:
     return f"give {_written(name, before)}" if before else f"leave out --{name}"
 
 
-# Names of the files of a checkpoint: those of variables are the variables' own, as in Fluid's layout.
+# Names of the files of a checkpoint. The file of a variable has the variable's name, as in Fluid's layout.
 
 MANIFEST = "__manifest__.json"
-"""Says what a checkpoint holds. A folder with it is a checkpoint of this program."""
+"""The file with the manifest of a checkpoint. A folder is a checkpoint of this program if it contains this file."""
 
 COMBINED = "__params__"
 """The file of all whole variables in the layout `combined`."""
@@ -96,7 +97,7 @@ TABLES = "__lookup_table__"
 """The folder of the parts of lookup tables, as in Fluid."""
 
 MACHINES = "__machines__"
-"""The folder of what single machines hold otherwise than the whole variables say, by role name."""
+"""The folder of the values of single machines that differ from the whole variables, by role name."""
 
 MEMORY = "__memory__"
 """The folder of the other state of single machines, by role name."""
@@ -105,7 +106,7 @@ RESERVED = (MEMORY, MANIFEST, COMBINED, SAFETENSORS, TABLES, MACHINES, "__model_
 
 
 def problem_of(name: str) -> str:
-    """Why a name can't be that of a file in a folder; empty if it can. A `/` makes folders, as in Fluid."""
+    """The reason why a name can't be that of a file in a folder; empty if it can. A `/` makes folders, as in Fluid."""
     if not name or "\0" in name or any(0xD800 <= ord(c) <= 0xDFFF for c in name):
         return "it is no name of a file"
     if "\\" in name or PurePosixPath(name).is_absolute():
@@ -126,7 +127,7 @@ def machine_file(machine: str, variable: str) -> str:
 
 
 def memory_file(machine: str, name: str) -> str:
-    """The file of a machine's other state."""
+    """The path of the file of one machine's state besides variables."""
     return f"{MEMORY}/{machine}/{name}"
 
 
@@ -140,7 +141,7 @@ class Limits(NamedTuple):
     ignores_case: bool
 
     def problem_of(self, name: str) -> str:
-        """Why no file of the folder can have this name; empty if one can."""
+        """The reason why no file of the folder can have this name; empty if one can."""
         longest = max(len(os.fsencode(part)) for part in name.split("/"))
         if longest > self.name:
             return f"it has {longest} bytes, and the file system allows names of {self.name}"
@@ -150,7 +151,7 @@ class Limits(NamedTuple):
 
 
 _WORK = 80
-"""Bytes that the path of a file has more while its checkpoint is being written, at most."""
+"""The most bytes by which the path of a file is longer while its checkpoint is being written."""
 
 
 def limits_of(folder: Path) -> Limits:
@@ -162,7 +163,7 @@ def limits_of(folder: Path) -> Limits:
 
 
 def ignores_case(folder: Path) -> bool:
-    """Whether a folder is found under its name in the other case, too."""
+    """Whether the file system finds a folder under its name in the other case as well."""
     place = Path(os.path.abspath(folder))
     other = place.with_name(place.name.swapcase())
     try:
@@ -400,7 +401,7 @@ def _json(data: bytes, place: str) -> dict[str, Any]:
 
 
 class _Fields:
-    """A JSON object of a manifest, its values checked as they are read."""
+    """A JSON object of a manifest; each value is checked when it is read."""
 
     def __init__(self, held: dict[str, Any], place: str):
         self.held, self.place = held, place

@@ -37,7 +37,7 @@ from pstranspile.runtime.values.encoding import (
     require_encodable,
 )
 
-# Programs that save and load the variables of a cluster, of the ops that Fluid's own have.
+# Programs that save and load the variables of a cluster, made of the ops that Fluid uses for this.
 #
 # A trainer runs the one that saves: `save` for what it holds, `recv_save` for what it fetches from the servers, slice
 # by slice into one file, `checkpoint_notify` for tables, which each server writes itself. A server runs the one that
@@ -49,11 +49,11 @@ def save_program(
 ) -> Program:
     """What a trainer runs to save the variables of the source program into `folder`, all or those of some names.
 
-    Every trainer may save what it holds itself; trainer 0, or one that is to save what is `served`, also what the
-    servers hold. A variable of which several
-    servers have a copy is fetched from the first (Fluid's file repeats it), and learning rates and counters that
-    only servers have are saved too (Fluid loses them). Parameters come from the trainer in sync modes, as in Fluid,
-    and from the servers in others, where the trainer's own may be old.
+    Every trainer may save the variables that it holds; trainer 0, or one that is called with `served`, also saves those
+    that the servers hold. A variable of which several servers have a copy is fetched from the first (Fluid's file
+    repeats it), and learning rates and counters that only servers have are saved too (Fluid loses them). Parameters
+    come from the trainer in sync modes, as in Fluid, and from the servers in others, where the trainer's own may be
+    old.
     """
     layout = layout_of(job)
     role = job.trainer(trainer)

@@ -48,8 +48,8 @@ def save_rows(
 ) -> int:
     """Writes rows of a large table to a new folder; gives how many.
 
-    `machines` and `job` are those of `save_checkpoint`. With "all" and "changed" rows count as changed anew from then
-    on. Raises DiagnosticError; ValueError for other `rows`.
+    `machines` and `job` are those of `save_checkpoint`. With "all" and "changed", the record of changed rows is
+    emptied. Raises DiagnosticError; ValueError for other `rows`.
     """
     if rows not in ("all", "changed", "serving"):
         raise ValueError(f"the rows to save are all, changed or serving, not {rows!r}")
@@ -106,7 +106,9 @@ def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
 def _write(
     folder: Path, rows: Rows, like: Array, count: int, pieces: Callable[[str], Iterable[Array]], left: Array
 ) -> None:
-    """Writes so many rows, whose fields come in pieces; numbers are as those of `like`. Raises DiagnosticError."""
+    """Writes `count` rows to a folder, whose fields come in pieces; their numbers have the dtype and dims of `like`.
+    Raises DiagnosticError.
+    """
     files = {"ids.npy": _file(np.dtype(np.int64), (count,), pieces("ids"))}
     if rows == "serving":
         values = (numbers[:, 0] for numbers in pieces("numbers"))
@@ -125,7 +127,7 @@ def _write(
 
 
 def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str]) -> int:
-    """Puts rows that were saved into a large table, over those that it has; gives how many.
+    """Writes saved rows into a large table, replacing those with the same ids; returns how many.
 
     Rows that were saved for serving begin with the first values of their states. Raises DiagnosticError.
     """
@@ -155,7 +157,7 @@ def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | o
 
 
 def _load_any(parts: Tables, place: Path, ids: Array, numbers: Array, seen: Array | None) -> int:
-    """Puts rows into the parts of a table that has a row for every id; gives how many."""
+    """Writes rows into the parts of a table that has a row for every id; returns how many."""
     left = _left(place)
     for start, part in parts:
         part.remove(left[lie_within(left, part.width, start, part.height)])
@@ -195,7 +197,7 @@ def _pieces(parts: Tables, orders: list[Array], name: str) -> Iterator[Array]:
 
 
 def _file(dtype: Any, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
-    """The bytes of a file of numpy's."""
+    """The bytes of a .npy file with these elements."""
     head = BytesIO()
     described: Any = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(head, described)
@@ -214,10 +216,10 @@ def _read_ids(folder: Path, name: str) -> Array:
 
 
 def _read(folder: Path, name: str) -> Array:
-    """A file of numpy's, of which what is asked for is read. Raises DiagnosticError."""
+    """A .npy file, mapped so that only the parts in use are read. Raises DiagnosticError."""
     path = folder / f"{name}.npy"
     try:
-        open_regular(path).close()  # a pipe would keep numpy waiting
+        open_regular(path).close()  # numpy would wait for a pipe
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, *DAMAGE) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)

@@ -46,7 +46,9 @@ _STEP = re.compile(r"step_([0-9]{8,})")
 
 
 class Identity(NamedTuple):
-    """What tells one run from another: the program, the seed of random numbers, and the rows of data ("": none)."""
+    """What distinguishes one run from another: the program, the seed of random numbers, and the rows of data ("":
+    none).
+    """
 
     program: str
     seed: int | None
@@ -64,8 +66,8 @@ def identity_of(manifest: Manifest) -> Identity:
 
 
 class Standing(NamedTuple):
-    """How far a run is when it begins to save: the steps it has done, and the checkpoint that it has gone on from, if
-    that is known.
+    """The progress of a run when it begins to save: the steps done, and the checkpoint that it resumed from, if that is
+    known.
     """
 
     run: Identity
@@ -79,14 +81,15 @@ def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
 
 
 def numbered(folder: str | os.PathLike[str]) -> list[tuple[int, str]]:
-    """What has the name of a numbered checkpoint in a folder: steps and names, in order. Raises OSError, ValueError."""
+    """Steps and names of the numbered checkpoints in a folder, in order. Raises OSError, ValueError."""
     return sorted((int(match[1]), name) for name in os.listdir(folder) if (match := _STEP.fullmatch(name)))
 
 
 def newest(folder: str | os.PathLike[str]) -> Path:
     """The checkpoint that a folder is, or the one after the latest step in it. Raises DiagnosticError.
 
-    One that was not finished has no name yet and is not seen. Checkpoints of several runs in one folder are refused.
+    A checkpoint that is still being written has no name yet and is ignored. Checkpoints of several runs in one folder
+    are refused.
     """
     place = Path(folder)
     if (place / MANIFEST).is_file():
@@ -113,13 +116,13 @@ def newest(folder: str | os.PathLike[str]) -> Path:
 
 
 def _require_own_name(place: Path) -> None:
-    """Raises DiagnosticError for a numbered checkpoint whose name is not that of its step: others are later or earlier
-    than they seem.
+    """Raises DiagnosticError for a numbered checkpoint whose name does not have the step of its manifest, as its place
+    in the order would be wrong.
     """
     try:
         own = step_folder(place.parent, read_manifest(place).step)
     except DiagnosticError:
-        return  # whoever reads it tells why it can't be read
+        return  # the code that reads the checkpoint reports why it can't be read
     if own.name != place.name:
         message = f"its manifest says that it is {own.name}, and it was renamed: give it back its name"
         raise DiagnosticError([error("checkpoint-run", message, Location(str(place)))])
@@ -134,9 +137,9 @@ def _run_in(place: Path) -> Identity | None:
 
 
 class Source:
-    """The checkpoint that a run goes on from: the newest in a folder, or one that is named.
+    """The checkpoint from which a run resumes: the newest in a folder, or a named one.
 
-    Nobody who removes older checkpoints removes this one until `close`. Raises DiagnosticError.
+    It is locked until `close`, so that no process removes it as outdated. Raises DiagnosticError.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
@@ -144,11 +147,11 @@ class Source:
             self.place: Path = newest(folder)
             self._reading = Reading(self.place)
             if self._reading.there or not tries_left:
-                break  # else it was removed as an older one at this moment, and there is a newer one
+                break  # otherwise another run has just removed it as outdated, and there is a newer one
         self.manifest: Manifest = read_manifest(self.place)
 
     def close(self) -> None:
-        """Lets the checkpoint be removed where it is an older one."""
+        """Unlocks the checkpoint, so that it may be removed as outdated."""
         self._reading.close()
 
     @property
@@ -158,24 +161,24 @@ class Source:
 
     @property
     def standing(self) -> Standing:
-        """How far a run is that goes on from here."""
+        """The progress of a run that resumes from here."""
         return Standing(identity_of(self.manifest), self.step, self.place)
 
     def require_seed(self, seed: int | None) -> None:
-        """Raises DiagnosticError if this seed is asked for (None: none is), and the run was begun with another one."""
+        """Raises DiagnosticError if a seed is given and the run was begun with another one."""
         if seed is not None:
             require_seed(self.manifest, seed, self.place)
 
     def require_settings(self, settings: Settings) -> None:
-        """Raises DiagnosticError if the run had other settings that decide its numbers than these."""
+        """Raises DiagnosticError if the run had other values of the settings that decide its numbers."""
         require_settings(self.manifest.settings, settings, self.place)
 
     def require_program(self, fingerprint: str) -> None:
-        """Raises DiagnosticError if the run was one of another program than that with this hash."""
+        """Raises DiagnosticError if the run was of a program with another hash."""
         require_program(self.manifest, fingerprint, str(self.place))
 
     def require_steps(self, steps: int, *, known: bool = True) -> None:
-        """Raises DiagnosticError if a run is to have so many steps, counted from its beginning, and more were done.
+        """Raises DiagnosticError if the run has done more than `steps` steps, counted from its beginning.
 
         `known`: whether data or the user say how many steps the run is to have.
         """
@@ -187,7 +190,9 @@ class Source:
             raise DiagnosticError([error("checkpoint-run", message, Location(str(self.place)))])
 
     def told(self, steps: int, mode: str) -> list[Diagnostic]:
-        """What is to be told of a run of so many steps in this mode: that all were done, that the mode is another."""
+        """Findings about resuming a run for `steps` steps in this mode: that all steps were done, or that the mode
+        differs.
+        """
         here, had = Location(str(self.place)), self.manifest.mode
         told: list[Diagnostic] = []
         if steps == self.step:
@@ -220,10 +225,10 @@ class Target:
     """A folder for the numbered checkpoints of one run. It is made if there is none; no other run saves in it until
     `close`, or until the process has ended, however it ends.
 
-    To be made before training begins: what can't be kept should not be computed first. `standing` is where the run is
-    (None: at its beginning). A folder that holds another run's checkpoints, or later ones of this run, is refused.
-    `layout` says what will be saved, in files of their own if there is no other format. What processes that were killed
-    have left of checkpoints is removed. Raises DiagnosticError.
+    It should be made before training begins, so that a folder that can't be used is refused first. `standing` is where
+    the run is (None: at its beginning). A folder that holds another run's checkpoints, or later ones of this run, is
+    refused. `layout` says what will be saved, in files of their own if there is no other format. Incomplete checkpoints
+    that killed processes have left are removed. Raises DiagnosticError.
     """
 
     def __init__(
@@ -237,7 +242,7 @@ class Target:
             _remove_empty(made)
             raise
         self.close = finalize(self, _let_go, lock, made)
-        """Lets other runs save in the folder; one that was made for this run, and holds nothing, is removed."""
+        """Unlocks the folder for other runs; removes it if it was made for this run and is empty."""
         self._runs: dict[str, Identity] = {}
         try:
             remove_abandoned(self.folder, ".step_", ".part")
@@ -253,16 +258,16 @@ class Target:
         return step_folder(self.folder, step)
 
     def saved(self, manifest: Manifest, keep: int = KEPT) -> None:
-        """A checkpoint was written to its place: of all that are of the same run, only the latest stay."""
+        """Notes that a checkpoint was written, and removes all but the latest `keep` of this run."""
         self._runs[self.place(manifest.step).name] = identity_of(manifest)
         forget_older(self.folder, keep, identity_of(manifest), self._runs)
 
 
 class SharedTarget:
-    """A folder for the checkpoints of servers that are processes of one job, at one of them.
+    """A folder of checkpoints that the servers of one job write as separate processes, as one of them uses it.
 
-    Runs on their own are kept out until `close`, and so is another process that plays the same server. `work` is the
-    folder of the servers' parts. Raises DiagnosticError.
+    Until `close`, other runs are refused, and so is another process that plays the same server. `work` is the folder of
+    the servers' parts. Raises DiagnosticError.
     """
 
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
@@ -276,15 +281,17 @@ class SharedTarget:
             raise
 
     def close(self) -> None:
-        """Lets others in."""
+        """Unlocks the folder."""
         for lock in reversed(self._locks):
             lock.close()
         _remove_empty(self._made)
 
 
 def _make(path: str | os.PathLike[str]) -> list[Path]:
-    """Makes the folder that numbered checkpoints will lie in, unless it is there; gives it and those above it that were
-    made, the deepest first. Raises DiagnosticError if it can't be made or written to.
+    """Makes the folder for numbered checkpoints unless it exists; returns it and the folders above it that were made,
+    deepest first.
+
+    Raises DiagnosticError if it can't be made or written to.
     """
     folder, reason, made = Path(path), "", list[Path]()
     try:
@@ -308,14 +315,14 @@ def _let_go(lock: FileLock, made: Sequence[Path]) -> None:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Removes folders, each of which lies in the next, as far as nothing is in them."""
+    """Removes folders, deepest first, as long as they are empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
 
 
 def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:
-    """Locks a folder of checkpoints, or one server's part in it, which has a file. Raises DiagnosticError."""
+    """Locks a folder of checkpoints, or with `file` one server's part in it. Raises DiagnosticError."""
     path = file or folder / LOCK
     try:
         lock = FileLock(path, shared=shared)
@@ -329,7 +336,7 @@ def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> 
 
 
 def require_own(folder: Path, standing: Standing | None) -> None:
-    """Raises DiagnosticError if a run that stands there can't save in a folder without harm to what it holds."""
+    """Raises DiagnosticError if a run with this progress would overwrite or remove other checkpoints in a folder."""
     there = numbered(folder)
     for _, name in there:
         place = folder / name
@@ -368,9 +375,10 @@ def _refuse(folder: Path, reason: str) -> NoReturn:
 
 
 def require_storable(layout: Layout, folder: Path, *, as_files: bool = True) -> None:
-    """Raises DiagnosticError for each variable of a job whose name can't be that of a file in a checkpoint there.
+    """Raises DiagnosticError for each variable of a job whose name can't be that of a file in a checkpoint in this
+    folder.
 
-    With `as_files` every variable has a file of its own, else only what single machines have.
+    With `as_files` every variable has a file of its own, else only the values of single machines have.
     """
     placed = layout.variables.values()
     whole = [one.name for one in placed if as_files and not one.table]
@@ -384,9 +392,9 @@ def forget_older(
 ) -> None:
     """Removes all but the `keep` latest numbered checkpoints of a folder, of those of this run (None: of all).
 
-    What is no checkpoint stays, and so does one that a run is just reading. `known` are runs of checkpoints by name;
-    the others' are read. A checkpoint loses its name before it is removed, so that no partial one remains if the
-    process is killed.
+    Other files stay, and so does a checkpoint that a run is reading. `known` are the runs of checkpoints by name; that
+    of any other checkpoint is read from its manifest. A checkpoint loses its name before it is removed, so that no
+    partial one remains if the process is killed.
     """
     place = Path(folder)
     own = [name for _, name in numbered(place) if (place / name / MANIFEST).is_file()]

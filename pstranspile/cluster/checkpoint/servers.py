@@ -20,7 +20,7 @@ from pstranspile.ir.model import Location, Role
 
 
 def of_servers(layout: Layout) -> Layout:
-    """What of a layout servers hold."""
+    """The part of a layout that servers hold."""
     served = {name: _on_servers(placed) for name, placed in layout.variables.items()}
     machines = tuple(name for name in layout.machines if name.startswith("pserver"))
     return replace(layout, machines=machines, variables={n: placed for n, placed in served.items() if placed.holders})
@@ -58,7 +58,7 @@ def save_servers(layout: Layout, scopes: Scopes, folder: str | os.PathLike[str],
 
 
 def load_server(layout: Layout, scopes: Scopes, role: str, folder: str | os.PathLike[str]) -> Manifest:
-    """Gives a server what it holds of a checkpoint (or the newest in a folder), saved from any number of servers.
+    """Sets the variables of a server from a checkpoint (or the newest in a folder), saved from any number of servers.
 
     `scopes` are those of all servers; only the server's own is changed. Raises DiagnosticError.
     """

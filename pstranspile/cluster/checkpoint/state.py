@@ -1,4 +1,5 @@
-"""The state of a job, taken from its machines and put back: parts merged into whole variables, and cut again.
+"""The state of a job: collected from its machines, whose parts are merged into whole variables, and cut again for
+others.
 
 Of distributed lookup tables, the rows that servers hold by id modulo their number are merged into whole tables.
 """
@@ -32,7 +33,7 @@ from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRo
 
 
 def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
-    """All rows of a table, in the order of ids; the height is that of the parts together.
+    """All rows of a table, in the order of ids; the height is the sum of the parts' heights.
 
     Raises DiagnosticError (`checkpoint-table`) if an id is on two servers, or on one that it does not belong to.
     """
@@ -52,7 +53,7 @@ def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 def shared_out(table: SelectedRows, servers: int) -> Iterator[SelectedRows]:
-    """The part of each server; heights are shared out as evenly as they can be, the first servers taking more."""
+    """Yields the part of each server; heights differ by one at most, the first servers having the larger ones."""
     for number in range(servers):
         mine = table.rows % servers == number
         height = table.height // servers + (number < table.height % servers)
@@ -60,9 +61,10 @@ def shared_out(table: SelectedRows, servers: int) -> Iterator[SelectedRows]:
 
 
 def with_room(part: SelectedRows, room: SelectedRows) -> SelectedRows:
-    """The part with the height of `room`, room for as many rows, and the values that `room` has for rows to come.
+    """A part with the height of `room`, capacity for as many rows, and the initial values that `room` has for further
+    rows.
 
-    A table that grows takes the next values of its room for an id that it meets for the first time.
+    A table that grows takes the next of these values for an id that it meets for the first time.
     """
     count = len(part.rows)
     return SelectedRows(part.rows, np.concatenate([part.value[:count], room.value[count:]]), int(room.height))
@@ -85,7 +87,7 @@ Memory: TypeAlias = Mapping[str, Mapping[str, Array]]
 
 
 class Copy(NamedTuple):
-    """A machine's own value of a variable, where it is another than the whole has there."""
+    """A machine's own value of a variable, where it differs from the whole variable."""
 
     part: Part
     origin: str
@@ -94,11 +96,11 @@ class Copy(NamedTuple):
 
 @dataclass
 class State:
-    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables, what
-    large tables hold, and what machines keep beside variables.
+    """The whole state of a job: whole variables, values of single machines that differ from them, parts of tables,
+    contents of large tables, and the state of machines besides variables.
 
-    `servers` says whose servers the copies belong to (`Layout.servers`); `files` where a variable was read, for
-    messages, and `place` where all was.
+    `servers` says whose servers the copies belong to (`Layout.servers`); `files` has the file that each variable was
+    read from, for messages, and `place` the checkpoint.
     """
 
     values: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -116,14 +118,14 @@ class State:
         return Location(place) if place else None
 
 
-# From the machines
+# Collecting the state from the machines
 
 
 def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> State:
     """The state of a running job, whose machines have `memory` besides.
 
-    Raises DiagnosticError for every variable whose value is missing or does not fit. Nothing is shared with the scopes
-    but large tables.
+    Raises DiagnosticError for every variable whose value is missing or does not fit. The values are copies, except
+    large tables, which are shared with the scopes.
     """
     require_machines(layout, scopes)
     state = State(servers=layout.servers, memory=memory or {})
@@ -137,7 +139,7 @@ def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> Stat
             state.large[placed.name] = [TablePart(starts[part], value) for part, value in held.items()]
             continue
         if held and all(isinstance(value, TableState) for value in held.values()):
-            continue  # the table has it
+            continue  # the large table contains it
         if any(part not in held for part in placed.parts):
             continue
         problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
@@ -149,7 +151,7 @@ def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> Stat
 
 
 def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
-    """The values that a variable's holders have of it, not copied; of large tables all rows.
+    """The values of a variable by its holders, not copied; of large tables all rows.
 
     Raises DiagnosticError as `gather` does.
     """
@@ -159,9 +161,10 @@ def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
 
 
 def whole_of(placed: Placed, held: Mapping[Part, Value]) -> Value:
-    """The parts of a variable that is no table put together, or else its first holder's value; None if there is none.
+    """The whole value of a variable other than a table: its parts joined, or else its first holder's value; None if
+    there is none.
 
-    It is no copy if it is a single machine's value.
+    It is not a copy if it is a single machine's value.
     """
     if any(part not in held for part in placed.parts):
         return None
@@ -174,13 +177,13 @@ def whole_of(placed: Placed, held: Mapping[Part, Value]) -> Value:
 
 
 def _held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
-    """What its holders have of a variable; those that need not have a value are left out if they have none."""
+    """The values of a variable by its holders, without optional ones that have none."""
     held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
     return {part: value for part, value in held.items() if value is not None} if placed.optional else held
 
 
 def require_machines(layout: Layout, scopes: Scopes) -> None:
-    """Raises DiagnosticError unless there are variables of exactly the machines of the job."""
+    """Raises DiagnosticError unless `scopes` has exactly the machines of the job."""
     missing = [name for name in layout.machines if name not in scopes]
     more = [name for name in scopes if name not in layout.machines]
     if missing or more:
@@ -211,7 +214,7 @@ def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
 
 
 def misfit(placed: Placed, part: Part, value: Value) -> str:
-    """Why a value can't be that of a part; empty if it can."""
+    """The reason why a value can't be that of a part; empty if it can."""
     if placed.table:
         if not isinstance(value, SelectedRows):
             return "does not hold the sparse rows of a table"
@@ -242,18 +245,18 @@ def same(one: Value, other: Value) -> bool:
 
 
 def part_of(placed: Placed, part: Part, whole: Value) -> Value:
-    """What a machine holds of a whole value."""
+    """The part of a whole value that one machine holds."""
     if isinstance(whole, LoDTensor) or (part.offset == 0 and part.shape == placed.shape):
         return whole
     flat: Array = np.ascontiguousarray(whole).reshape(-1)
     return flat[part.offset : part.offset + prod(part.shape)].reshape(part.shape)
 
 
-# Back to the machines
+# Setting the machines from a state
 
 
 class Assignment(NamedTuple):
-    """What is to be set in each machine's variables, and which optional variables keep the values they have."""
+    """The variables to set on each machine, and the optional variables that keep their values."""
 
     values: dict[str, dict[str, Value]]
     kept: tuple[str, ...]
@@ -270,12 +273,13 @@ class Assignment(NamedTuple):
 
 
 def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
-    """What every machine of a job gets of a state, however the job it was taken from was laid out.
+    """Returns the values that each machine of a job takes from a state, whatever the machines from which the state was
+    collected.
 
-    A machine's own value goes to the machine of the same name if it has that variable there, of the same place in
-    the whole; a server's only if all servers hold what they held. A table that is shared out anew takes the room for
-    rows to come from `scopes`, where nothing is changed. Raises DiagnosticError for what is missing or of another
-    element type or other dims.
+    A machine's own value goes to the machine of the same name if that has the variable at the same place of the whole;
+    a server's own value only if the placement on all servers is unchanged. A table that is divided anew takes initial
+    values for further rows from `scopes`, which are not changed. Raises DiagnosticError for missing variables, and for
+    other element types or dims.
     """
     same_servers = state.servers == layout.servers
     own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
@@ -307,12 +311,14 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
 
 
 def _is_large(known: Sequence[Value]) -> bool:
-    """Whether machines hold a variable as a large table, or for each row of one."""
+    """Whether machines hold a variable as a large table, or as the state of each row of one."""
     return bool(known) and all(isinstance(value, LargeTable | TableState) for value in known)
 
 
 def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
-    """Why a variable of the job can't be had from a state; empty if it can. `known` is what its holders have now."""
+    """The reason why a state can't give the value of a variable of the job; empty if it can. `known` are its holders'
+    values now.
+    """
     name = placed.name
     if _is_large(known):
         if any(isinstance(value, TableState) for value in known):
@@ -338,7 +344,7 @@ def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
 def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: State, known: Sequence[Value]) -> None:
     """Gives every holder the rows of a large table that belong to its part."""
     if placed.name not in state.large:
-        return  # what is kept for each row comes with the table
+        return  # the state of each row comes with the table
     width, whole = max(placed.shape[-1], 1), together(state.large[placed.name])
     for part, table in zip(placed.holders, known, strict=True):
         if isinstance(table, LargeTable):

@@ -48,7 +48,7 @@ from pstranspile.runtime.values.encoding import (
     require_encodable,
 )
 
-# A folder that appears whole or not at all.
+# A folder that is written as a whole or not at all.
 
 
 def previous_of(folder: Path) -> Path:
@@ -57,7 +57,9 @@ def previous_of(folder: Path) -> Path:
 
 
 def present(folder: Path) -> Path:
-    """The folder itself, or, if its replacing was cut off between two renames, the one that was being replaced."""
+    """The folder itself or, if a crash interrupted its replacement between two renames, the folder that was being
+    replaced.
+    """
     previous = previous_of(folder)
     return previous if not os.path.lexists(folder) and previous.is_dir() else folder
 
@@ -106,7 +108,7 @@ class NewFolder:
         self._open.close()
 
     def write(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
-        """Writes a file of the folder, and notes its size and hash in `entries`."""
+        """Writes a file of the folder, and records its size and hash in `entries`."""
         digest, size = sha256(), 0
         file = self.work / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +122,7 @@ class NewFolder:
         self.entries.append(FileEntry(path, size, digest.hexdigest()))
 
     def publish(self) -> None:
-        """Gives the folder its name, in place of the one that has it."""
+        """Gives the folder its final name; a folder that has this name is replaced."""
         for folder, _, _ in os.walk(self.work, topdown=False):
             _sync(Path(folder))
         previous = previous_of(self.target)
@@ -140,7 +142,7 @@ class NewFolder:
 
 
 def _sync(folder: Path) -> None:
-    """Has a folder's entries written to disk, where the system can do that for folders."""
+    """Writes the entries of a folder to disk (fsync), where the system can do that for folders."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -162,30 +164,30 @@ def write_folder(target: Path, files: Mapping[str, Iterable[bytes | memoryview]]
 
 
 MOST_OF_A_MANIFEST = 1 << 28
-"""Bytes that a manifest may have."""
+"""The largest size of a manifest, in bytes."""
 
 Format: TypeAlias = Literal["files", "combined", "safetensors"]
 """How the whole variables are written: a file for each, one file in Fluid's layout, one safetensors file."""
 
 SHARED = "shared"
-"""Stands for a machine's name in the path of whole variables that the layout's one file does not take."""
+"""Stands for a machine's name in the path of whole variables that the layout's one file can't contain."""
 
 LARGE = "large_table."
-"""Stands before the name of a large table, where it takes the place of a machine that keeps arrays."""
+"""Stands before the name of a large table, in place of a machine that keeps arrays."""
 
 TENSOR = "tensor"
-"""The kind of a value that is a tensor."""
+"""The kind of a saved value that is a tensor."""
 
 ROWS = "rows"
-"""The kind of a value that is sparse rows."""
+"""The kind of a saved value that is sparse rows."""
 
 MEMORY = "memory"
-"""The kind of a value that a machine keeps besides its variables."""
+"""The kind of a saved value that is a machine's state besides its variables."""
 
 
 class Progress(NamedTuple):
-    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, how rows of
-    data were dealt, and other settings that decide its numbers.
+    """The progress of a job that is recorded: steps done, steps of each machine (for its random numbers), the seed it
+    was given, how rows of data were dealt, and other settings that decide its numbers.
     """
 
     step: int = 0
@@ -243,7 +245,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
 
 
 def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Value]]:
-    """Everything that is written, with its entry in the manifest; whole variables in the order of names."""
+    """Yields every value to write with its entry in the manifest; whole variables in the order of names."""
     together = {"files": "", "combined": COMBINED, "safetensors": SAFETENSORS}[form]
     for name, value in sorted(state.values.items()):
         with_lod = isinstance(value, LoDTensor) and form == "safetensors"
@@ -292,9 +294,9 @@ def read_manifest(source: str | os.PathLike[str]) -> Manifest:
 
 
 def read_checkpoint(source: str | os.PathLike[str], most: int | None = None) -> tuple[Manifest, State]:
-    """A checkpoint, every file of it checked against the manifest. Raises DiagnosticError with all that is wrong.
+    """Reads a checkpoint and checks every file against the manifest. Raises DiagnosticError with all that is wrong.
 
-    `most` is how many bytes the variables may have together; no file is read if it lists more.
+    `most` is the most bytes that the variables may have together; if the manifest lists more, no file is read.
     """
     folder = present(Path(source))
     manifest = read_manifest(source)

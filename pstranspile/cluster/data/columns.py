@@ -23,7 +23,7 @@ from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor
 
 
 class Mapped(NamedTuple):
-    """An input, and the names of the columns that it takes, which come one beside another."""
+    """An input, and the names of the file's columns that it takes, side by side."""
 
     input: Input
     columns: Sequence[str]
@@ -52,7 +52,7 @@ def inputs(program: Program) -> list[Input]:
 
 
 OnLeft: TypeAlias = "Callable[[str, Sequence[str]], object]"
-"""Is told of a file, and its columns that no input takes."""
+"""Called with a file and the names of its columns that no input takes."""
 
 
 def ignored(_file: str, _columns: Sequence[str]) -> None:
@@ -60,11 +60,11 @@ def ignored(_file: str, _columns: Sequence[str]) -> None:
 
 
 MOST_LISTED = 12
-"""How many columns of a file are named where one is missing."""
+"""How many of a file's columns a message names if a column is missing."""
 
 
 def _hint(name: str, given: Mapping[str, Sequence[str]]) -> list[Note]:
-    """How to say which column an input takes, where nobody has said it."""
+    """Notes that say how to name the column of an input, where the user has named none."""
     if name in given:
         return []
     return [Note(f"another column is named with --columns {name}=COLUMN (in Python: columns={{{name!r}: 'COLUMN'}})")]
@@ -81,7 +81,7 @@ def map_columns(
     on_left: OnLeft = ignored,
 ) -> list[Mapped]:
     """The columns of each input; `there` are those of the file. A name may be a pattern: `f*`, in the file's order.
-    `on_left` is told of those that no input takes.
+    `on_left` is called with those that no input takes.
 
     Raises DiagnosticError for inputs and columns that are not there. Where there are many, the message has the first
     ones and `shown_by`, a command that shows them all. `notes` are about the names of the file's columns.
@@ -128,7 +128,11 @@ def map_columns(
 
 
 def rows_with_nan(column: Column, names: Sequence[str]) -> dict[str, Array]:
-    """The rows that hold NaN, by the columns of the file that an input takes, of which some stand side by side."""
+    """The numbers of the rows in which NaN occurs, for each column of the file that the input takes.
+
+    `names` are these columns. Where the values of several columns can't be told apart, their names are joined by
+    commas.
+    """
     values = column.values
     if values.dtype.kind != "f" or not values.size or not np.isnan(values.min()):
         return {}
@@ -146,11 +150,13 @@ def rows_with_nan(column: Column, names: Sequence[str]) -> dict[str, Array]:
 
 
 Taken: TypeAlias = "range | Array"
-"""Numbers of the rows to take: an array, or a range with step 1."""
+"""The numbers of the rows to take: an array, or a range with step 1."""
 
 
 class Input(NamedTuple):
-    """An input of a program that rows are fed to: the dims of one row, numpy's name of its numbers, LoD levels."""
+    """An input of a program that rows are fed to: the dims of one row, the numpy dtype's name, and the number of LoD
+    levels.
+    """
 
     name: str
     dims: tuple[int, ...]
@@ -159,7 +165,7 @@ class Input(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many numbers a row has; of a ragged one, an element of its innermost sequences."""
+        """How many numbers a row has; for ragged inputs, how many an element of the innermost sequences has."""
         return int(np.prod(self.dims, dtype="int64"))
 
 
@@ -189,7 +195,7 @@ class Column(NamedTuple):
         return Column(self.values[rows], tuple(made))
 
     def _part(self, start: int, stop: int) -> Column:
-        """The rows from one to before another."""
+        """The rows `start` to `stop`, without the latter."""
         made: list[Array] = []
         for offsets in self.offsets:
             level = offsets[start : stop + 1]
@@ -198,12 +204,12 @@ class Column(NamedTuple):
         return Column(self.values[start:stop], tuple(made))
 
     def value(self) -> Value:
-        """What is fed."""
+        """The array or LoDTensor to feed."""
         return LoDTensor(self.values, [level.tolist() for level in self.offsets]) if self.offsets else self.values
 
 
 def joined(columns: Sequence[Column]) -> Column:
-    """The rows of several columns, one after another's."""
+    """One column with the rows of several columns, in order."""
     if len(columns) == 1:
         return columns[0]
     levels: list[Array] = []
@@ -236,7 +242,9 @@ class Chunk:
             self._places = np.where(good, np.cumsum(good) - 1, -1)
 
     def take(self, rows: Taken) -> tuple[dict[str, Column], list[LeftOut], Array | None]:
-        """Some of the rows: the columns of the good ones, the bad ones, and which of `rows` are good (None: all)."""
+        """Some of the rows: the columns of the good ones by input, the bad ones, and a mask of the good ones among
+        `rows` (None: all).
+        """
         bad: list[LeftOut] = []
         kept: Array = None
         if self._places is not None:

@@ -1,4 +1,4 @@
-"""Files of rows: which there are, and of what format each is."""
+"""Files of rows: which files there are, and the format of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address, open_regular
 
-# Whether the library that reads columnar files is there.
+# pyarrow, which reads columnar files, is optional.
 
 
 def require_pyarrow(file: str) -> None:
@@ -31,11 +31,12 @@ FORMATS = {
     "jsonl": (".jsonl", ".ndjson"),
     "multislot": (".multislot",),
 }
-"""The formats of rows, and how the names of their files end."""
+"""The formats of rows, and the endings of their files' names."""
 
 
 def format_of(file: str, given: str = "") -> str:
-    """The format of a file: the one that is given, else what its name says. Raises DiagnosticError."""
+    """The format of a file: `given` if it is not empty, else the one that the file's name says. Raises DiagnosticError.
+    """
     if given:
         return given
     for name, endings in FORMATS.items():
@@ -53,7 +54,8 @@ def refused(file: str, message: str) -> DiagnosticError:
 def files_of(paths: Sequence[str], format: str = "") -> list[str]:
     """The files that paths, folders and patterns name, in the order of their names. Raises DiagnosticError.
 
-    Of folders these are all files below them whose names don't begin with `.` or `_`, and, without `format`, say one.
+    A folder stands for all files below it whose names don't begin with `.` or `_` and, if `format` is empty, end as
+    those of a format do.
     """
     result: list[str] = []
     for path in paths:
@@ -67,7 +69,7 @@ def files_of(paths: Sequence[str], format: str = "") -> list[str]:
 
 
 def has_format(file: str) -> bool:
-    """Whether the name of a file says a format that rows have."""
+    """Whether the name of a file ends as those of a format do."""
     return file.lower().endswith(tuple(ending for endings in FORMATS.values() for ending in endings))
 
 
@@ -104,9 +106,9 @@ def _remote(path: str) -> list[str]:
 
 
 def open_file(path: str) -> Any:
-    """A file for reading at any place: with `read`, `seek`, `size` and `close`.
+    """Opens a file for reading at any offset; the result has `read`, `seek`, `size` and `close`.
 
-    Raises DiagnosticError, also for a pipe or a device, which can't be read at any place, and may never end.
+    Raises DiagnosticError, also for a pipe or a device, which has no offsets and may never end.
     """
     try:
         if is_address(path):
@@ -120,7 +122,7 @@ def open_file(path: str) -> Any:
         raise refused(path, f"the file can't be read: {reason}") from None
 
 
-# What reads the rows of a file: in units, which are read one at a time, and in any order.
+# Readers give the rows of a file in units, which are read one at a time and in any order.
 
 
 class Unit(NamedTuple):
@@ -139,9 +141,9 @@ class Unit(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is wanted of files: the inputs, the columns given for some, and how columns are called (empty: the files
-    say it themselves), the sign between the fields of CSV (empty: that of the format), and who is told of columns that
-    no input takes.
+    """What a reader is to find in files: the inputs, the columns named for some, the names of the columns (empty: the
+    files have them), the separator of CSV fields (empty: that of the format), and the function that is called with
+    columns that no input takes.
     """
 
     inputs: Sequence[Input]
@@ -152,7 +154,7 @@ class Wanted(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads a file. Both methods raise DiagnosticError."""
+    """A reader of one file. Both methods raise DiagnosticError."""
 
     def units(self) -> list[Unit]:
         """The units of the file, in order."""

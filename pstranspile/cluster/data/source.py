@@ -1,4 +1,4 @@
-"""Data that programs are fed, as users name it: files of rows, or what Python iterates over."""
+"""The data that programs are fed, as users name it: files of rows, or iterables of Python."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class Rows:
         self._rows, self.batch, self.epochs = rows, batch, epochs
 
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
-        """What the trainers with these programs are fed in each step; how many steps there are nobody knows.
+        """Returns, for each trainer, the function that gives its feed in a step, and ENDLESS as the number of steps,
+        which is unknown.
 
-        Raises DiagnosticError.
+        `programs` are the trainers' programs. Raises DiagnosticError.
         """
         count = len(programs)
         batches = _Batches(self._rows, self.batch, self.epochs, inputs(programs[0]), count)
@@ -64,17 +65,19 @@ class Rows:
         return [of(trainer) for trainer in range(count)], ENDLESS
 
     def dealing(self, trainers: int) -> Dealing:
-        """How the rows are dealt, which does not depend on how many trainers there were before."""
+        """A record of how the rows are dealt, which does not depend on earlier numbers of trainers."""
         return Dealing(f"rows of Python, {self.batch} in a step", ((0, trainers),))
 
     def continued(self, before: Dealing, step: int, trainers: int) -> Rows:
-        """The same rows for so many trainers from a step on. Raises DiagnosticError if there were others before."""
+        """The same rows for `trainers` trainers from a step on. Raises DiagnosticError if `before` is of other rows."""
         if before.data != self.dealing(trainers).data:
             raise DiagnosticError([error("data-source", f"the run that goes on was fed others before step {step + 1}")])
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """The rows for another process. Raises DiagnosticError for what can be iterated over only once."""
+        """The state for pickling, for use in another process. Raises DiagnosticError for rows that can be iterated over
+        only once.
+        """
         if isinstance(self._rows, Iterator):
             message = (
                 "rows that can be iterated over only once stay in their process; give a function that returns them"
@@ -102,14 +105,18 @@ class _Batches:
         self._iterator = self._cut()
 
     def _cut(self) -> Iterator[list[Mapping[str, Any]]]:
-        """The rows of one step after another's."""
+        """Yields the rows of each step."""
         for _ in range(self._epochs):
             rows = iter(self._given() if callable(self._given) else self._given)
             while taken := list(islice(rows, self._batch)):
                 yield taken
 
     def of(self, step: int, trainer: int) -> dict[str, Any] | None:
-        """What is fed in a step; None after the last. Raises DiagnosticError."""
+        """The arrays that a trainer is fed in a step, by input; None after the last step.
+
+        Raises DiagnosticError for rows that can't be fed, or that are gone because they could be iterated over only
+        once.
+        """
         if step < self._step and step not in self._known:
             if isinstance(self._given, Iterator):
                 message = f"the rows of step {step + 1} are gone: they could be iterated over only once"
@@ -132,7 +139,8 @@ class _Batches:
         return {one.name: _column(one, made[one.name]).value() for one in self._inputs}
 
     def _value(self, one: Input, row: Mapping[str, Any], at: int) -> Any:
-        """The value of an input in a row, as an array, or lists of these. Raises DiagnosticError."""
+        """The value of an input in a row, as an array, or for ragged inputs as lists of arrays. Raises DiagnosticError.
+        """
         try:
             return _array(one, row[one.name], one.levels)
         except KeyError:
@@ -160,17 +168,19 @@ def _column(one: Input, values: Sequence[Any]) -> Column:
     return Column(stacked, tuple(offsets))
 
 
-# Which rows each trainer is fed in each step: the rows of an epoch in one line, cut into a piece for each trainer.
+# The rows of an epoch form one line, which is cut into a piece for each trainer.
 #
 # A step takes `batch` rows of all trainers together, and each trainer its share of them, off the front of its own
 # piece. Pieces are as long as these shares add up to, so that all end in the same step, and a trainer reads few files.
 # When the number of trainers changes, what is left of all pieces is the line that is cut anew.
 
-# In which order the rows of an epoch come: that of the files, or one that a seed shuffles, anew in every epoch.
+# The rows of an epoch come in the order of the files, or shuffled by a seed, differently in every epoch.
 
 
 class Order:
-    """The order of units, and of the rows in each. `sizes` are the rows of the units, `seed` None for that of files."""
+    """The order of units, and of the rows in each. `sizes` are the numbers of rows of the units; `seed` None keeps the
+    order of the files.
+    """
 
     def __init__(self, sizes: Sequence[int], seed: int | None):
         self.sizes = tuple(sizes)
@@ -178,23 +188,23 @@ class Order:
         self.rows = sum(sizes)
 
     def line(self, epoch: int) -> list[Span]:
-        """The units of an epoch, one after another."""
+        """The units of an epoch, in order, each as a span of all its rows."""
         count = len(self.sizes)
         units = range(count) if self.seed is None else self._random(epoch).permutation(count).tolist()
         return [Span(unit, 0, self.sizes[unit]) for unit in units if self.sizes[unit]]
 
     def within(self, epoch: int, unit: int) -> Array | None:
-        """The numbers of a unit's rows in their order in an epoch; None for the order of the file."""
+        """The numbers of a unit's rows in the order of an epoch; None for the order of the file."""
         return None if self.seed is None else self._random(epoch, unit).permutation(self.sizes[unit])
 
     def _random(self, *place: int) -> Any:
-        """Random numbers of a place, the same on every machine."""
+        """A generator of random numbers for a place (such as an epoch and a unit), equal on every machine."""
         assert self.seed is not None
         return np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed & (1 << 63) - 1, *place))))
 
 
 class Span(NamedTuple):
-    """The rows `start` to `stop` (without it) of a unit, as they come in its order in the epoch."""
+    """The rows `start` to `stop` (without the latter) of a unit, in its order in the epoch."""
 
     unit: int
     start: int
@@ -202,7 +212,7 @@ class Span(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """How many rows the span has."""
         return self.stop - self.start
 
 
@@ -222,15 +232,15 @@ class Line:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """How many rows the line has."""
         return self._ends[-1] if self._ends else 0
 
     def after(self, unit: int) -> int | None:
-        """The unit whose rows come after those of a unit, where they come first."""
+        """The unit that follows `unit` in the line at its first occurrence; None if there is none."""
         return self._next.get(unit)
 
     def cut(self, start: int, stop: int) -> list[Span]:
-        """The rows `start` to `stop` of the line."""
+        """The rows `start` to `stop` of the line, as spans."""
         result: list[Span] = []
         place = bisect_right(self._ends, start)
         while start < stop and place < len(self.spans):
@@ -242,14 +252,14 @@ class Line:
 
 
 class Deal:
-    """The rows of a line of spans, dealt to so many trainers in steps of `batch` rows."""
+    """The rows of a line of spans, dealt to a number of trainers in steps of `batch` rows."""
 
     def __init__(self, line: Sequence[Span], trainers: int, batch: int):
         self.trainers = trainers
         self.batch = batch
         self.rows = sum(span.rows for span in line)
         self.steps = -(-self.rows // batch)
-        """How many steps there are; the last may have fewer rows."""
+        """How many steps the deal has; the last one may have fewer rows."""
         counts = [self._before(self.steps, trainer) for trainer in range(trainers)]
         ends = [sum(counts[: trainer + 1]) for trainer in range(trainers)]
         whole = Line(line)
@@ -268,7 +278,7 @@ class Deal:
         return self._pieces[trainer].cut(self._before(step, trainer), self._before(step + 1, trainer))
 
     def rest(self, step: int) -> list[Span]:
-        """What is left before a step: what the trainers have not been fed, one trainer's after another's."""
+        """The rows that the trainers have not been fed before a step, one trainer's after another's."""
         return [
             span
             for trainer, piece in enumerate(self._pieces)
@@ -276,7 +286,7 @@ class Deal:
         ]
 
     def piece(self, trainer: int) -> Line:
-        """All that a trainer is fed."""
+        """All rows that a trainer is fed, as a line."""
         return self._pieces[trainer]
 
     def _before(self, step: int, trainer: int) -> int:
@@ -327,14 +337,14 @@ def open_rows(file: str, wanted: Wanted, format: str = "") -> Reader:
     return _READERS[found](file, wanted)
 
 
-# What one trainer is fed, step by step: rows of units that are read beside the steps before.
+# The batches of one trainer. Units are read in the background, while earlier steps run.
 
 Read = Callable[[int], Chunk]
 """Reads a unit, by its number."""
 
 
 class Made(NamedTuple):
-    """What is fed in a step, and the rows of it that can't be."""
+    """The feed of a step, and its rows that can't be fed."""
 
     batch: Batch
     bad: Sequence[LeftOut]
@@ -353,7 +363,7 @@ class Schedule:
         self._known: tuple[int, list[tuple[int, Deal]]] = (-1, [])
 
     def deal(self, step: int) -> tuple[int, int, Deal]:
-        """The epoch of a step, the number of the step in its deal, and this deal."""
+        """The epoch of a step, the number of the step within its deal, and this deal."""
         epoch = step // self.in_epoch
         known, result = self._known
         if known != epoch:
@@ -365,8 +375,10 @@ class Schedule:
 
 
 class Cursor:
-    """The batches of a trainer. `read` reads a unit; `on_bad` is handed the bad rows of every batch that is fed, and
-    `on_nan` a unit, a column, and which rows of the unit hold NaN in it.
+    """The batches of a trainer.
+
+    `read` reads a unit. `on_bad` is called with the bad rows of every batch that is fed, `on_nan` with a unit, a
+    column, and the rows of the unit that hold NaN in this column.
     """
 
     def __init__(
@@ -386,10 +398,10 @@ class Cursor:
         self._orders: dict[tuple[int, int], Array | None] = {}
         self._reading = ThreadPoolExecutor(
             2, "data"
-        )  # one turns a unit into columns while the file is read for another
+        )  # one thread converts a unit to columns while another one reads the file
 
     def __call__(self, step: int) -> Mapping[str, Any] | None:
-        """What is fed in a step; None after the last. Raises DiagnosticError."""
+        """The feed of a step; None after the last. Raises DiagnosticError."""
         if step >= self._schedule.steps:
             return None
         self._begin(step)
@@ -399,7 +411,7 @@ class Cursor:
         return made.batch
 
     def _begin(self, step: int) -> None:
-        """Begins to read what this step and the next are fed, and the unit after that. Units of before are let go."""
+        """Begins to read the units of this step and the next, and the unit after them. Earlier units are dropped."""
         wanted: dict[int, None] = {}
         for near in range(step, min(step + 2, self._schedule.steps)):
             _, number, deal = self._schedule.deal(near)
@@ -436,7 +448,7 @@ class Cursor:
         return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
 
     def _look_for_nan(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
-        """Tells of NaN in rows of a unit that are fed, of which `kept` are good (None: all)."""
+        """Reports NaN in rows of a unit that are fed. `kept` marks the good ones among `rows` (None: all)."""
         names = self._unit(unit).result().names
         for name, column in columns.items():
             for shown, wrong in rows_with_nan(column, names.get(name, (name,))).items():
@@ -444,12 +456,12 @@ class Cursor:
                 self._on_nan(unit, shown, (fed if kept is None else fed[kept])[wrong])
 
     def _nothing(self, deal: Deal) -> Any:
-        """The columns of no rows."""
+        """The columns of an empty batch."""
         span = (deal.piece(self._trainer).spans or self._schedule.order.line(0))[0]
         return self._unit(span.unit).result().take(range(0))[0]
 
     def _rows(self, epoch: int, span: Span) -> Taken:
-        """The rows of a span in its unit."""
+        """The numbers of a span's rows within their unit."""
         key = (epoch, span.unit)
         if key not in self._orders:
             self._orders = {known: order for known, order in self._orders.items() if known[1] in self._units}
@@ -458,7 +470,7 @@ class Cursor:
         return range(span.start, span.stop) if order is None else order[span.start : span.stop]
 
     def _unit(self, unit: int) -> Future[Chunk]:
-        """The rows of a unit, which begins to be read if it has not."""
+        """The rows of a unit, as a future. Reading begins with the first call."""
         if unit not in self._units:
             self._units[unit] = self._reading.submit(self._read, unit)
         return self._units[unit]
@@ -468,14 +480,14 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 BadRows: TypeAlias = Literal["refuse", "skip"]
 
 SHOWN = 10
-"""Bad rows that are shown one by one."""
+"""How many bad rows are reported one by one."""
 
 MOST_COUNTED = 1000
-"""Rows with NaN in a column that are counted."""
+"""How many rows with NaN are counted for a column, at most."""
 
 
 class NotANumber(NamedTuple):
-    """A row of a file, by its number, counted from 1, that holds NaN in a column."""
+    """A row of a file (its number, counted from 1) that holds NaN in a column."""
 
     file: str
     column: str
@@ -523,7 +535,9 @@ class Data:
         self.files = files_of([os.fspath(path) for path in given], format)
         self.batch, self.epochs, self.shuffle = batch, epochs, shuffle
         self.dealt: Dealt = ()
-        """The numbers of trainers so far, each with its first step, if the run resumes from a saved one; else empty."""
+        """The history of the numbers of trainers, each with its first step, if the run resumes from a saved one; else
+        empty.
+        """
         self._columns = {
             name: (taken,) if isinstance(taken, str) else tuple(taken) for name, taken in (columns or {}).items()
         }
@@ -533,20 +547,22 @@ class Data:
         self._bad: dict[tuple[str, int], LeftOut] = {}
         self._nan: dict[tuple[str, str], dict[int, None]] = {}
         self._left: dict[tuple[str, ...], str] = {}
-        """The columns that no input takes, with the first file that has them beside its others."""
+        """The columns that no input takes, with the first file that has them."""
         self._on_bad: Callable[[LeftOut], object] | None = None
         self._on_nan: Callable[[NotANumber], object] | None = None
 
     def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_nan: Callable[[NotANumber], object]) -> None:
-        """From now on `on_bad` is called with every bad row that is left out, once, and `on_nan` with rows with NaN."""
+        """Sets the function to call once with every bad row that is left out, and the one to call with rows that hold
+        NaN.
+        """
         self._on_bad, self._on_nan = on_bad, on_nan
 
     def deal(self, dealt: Dealt) -> None:
-        """The rows were dealt to these numbers of trainers, each from a step on."""
+        """Sets the history of the numbers of trainers to which rows are dealt, each with its first step."""
         self.dealt = dealt
 
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
-        """What the trainers with these programs are fed in each step, and how many steps there are.
+        """Returns, for each trainer, the function that gives its feed in a step, and the number of steps.
 
         Raises DiagnosticError.
         """
@@ -565,11 +581,11 @@ class Data:
         return list(cursors), schedule.steps
 
     def require(self, program: Program) -> None:
-        """Raises DiagnosticError if a file is missing, can't be read, or has not what a program is fed."""
+        """Raises DiagnosticError if a file is missing, can't be read, or lacks an input of a program."""
         self.readers(self._wanted(inputs(program)))
 
     def _opened(self, wanted: Sequence[Input]) -> _Rows:
-        """The units of all files, found once."""
+        """The units of all files, which are found at the first call."""
         if self._rows is None or self._rows[0] != wanted:
             self._rows = wanted, _Rows(self.readers(self._wanted(wanted)))
         return self._rows[1]
@@ -582,23 +598,23 @@ class Data:
             self._left.setdefault(tuple(columns), file)
 
     def readers(self, wanted: Wanted) -> dict[str, Reader]:
-        """What reads each file. Raises DiagnosticError, for a file that is missing before a library that is."""
+        """A reader for each file. Raises DiagnosticError: first for missing files, then for a missing library."""
         for file in self.files:
             if not is_address(file) and not os.path.exists(file):
                 raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}")
         return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The data for another process, which opens the files itself, and may have another working folder."""
+        """The state for pickling: another process opens the files itself, and may have another working folder."""
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
         return {**self.__dict__, "files": files, "_rows": None, "_on_bad": None, "_on_nan": None}
 
     def dealing(self, trainers: int) -> Dealing:
-        """How the rows are dealt where there are so many trainers."""
+        """A record of how the rows are dealt to this number of trainers."""
         return Dealing(self._fingerprint(), self.dealt or ((0, trainers),), self._settings())
 
     def continued(self, before: Dealing, step: int, trainers: int) -> Data:
-        """The same rows for so many trainers from a step on; `before` says how they were dealt until then.
+        """The same rows for `trainers` trainers from a step on; `before` says how they were dealt until then.
 
         Raises DiagnosticError if `before` is of other data.
         """
@@ -616,7 +632,7 @@ class Data:
         return [self._bad[key] for key in sorted(self._bad)]
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of columns that are not fed, and of the bad rows so far."""
+        """Warnings about columns that are not fed, and about the bad rows so far."""
         left = [one for names, file in self._left.items() for one in left_out_of_feed(names, (), (), Location(file))]
         shown = [
             warning("data-row", f"{_which(row)} is left out: {row.reason}", _place(row)) for row in self.bad[:SHOWN]
@@ -626,11 +642,11 @@ class Data:
         return [*left, *shown, *(_of_nan(*key, self._nan[key]) for key in sorted(self._nan))]
 
     def _fingerprint(self) -> str:
-        """What tells this data from other data that goes by other steps: sizes of files, batch, order."""
+        """A hash of everything that decides which rows a step has: sizes of files, batch, order."""
         return sha256(repr((self.sizes(), self.batch, self.shuffle)).encode()).hexdigest()
 
     def _settings(self) -> tuple[str, ...]:
-        """What the fingerprint is made of, in words: the batch, the order, then each file."""
+        """The texts from which the fingerprint is computed: the batch, the order, then each file."""
         order = "without --shuffle" if self.shuffle is None else f"with --shuffle {self.shuffle}"
         files = [f"{name} ({size:,} bytes)" if size else name for name, size in self.sizes()]
         return (f"with --batch {self.batch}", order, *files)
@@ -648,7 +664,7 @@ class Data:
             self.left_out(row)
 
     def holds_nan(self, row: NotANumber) -> None:
-        """A row with NaN was fed, here or in another process."""
+        """Records that a row with NaN was fed, here or in another process."""
         row = row._replace(file=self._as_named(row.file))
         known = self._nan.setdefault((row.file, row.column), {})
         if row.number not in known and len(known) < MOST_COUNTED:
@@ -657,11 +673,11 @@ class Data:
                 self._on_nan(row)
 
     def _as_named(self, file: str) -> str:
-        """A file as it was named here; other processes have its whole path."""
+        """The name that this process uses for a file; other processes name it by its absolute path."""
         return next((known for known in self.files if known == file or os.path.abspath(known) == file), file)
 
     def left_out(self, row: LeftOut) -> None:
-        """A row was left out, here or in another process."""
+        """Records that a bad row was left out, here or in another process, and reports it once."""
         row = row._replace(file=self._as_named(row.file))
         if (row.file, row.number) not in self._bad:
             self._bad[row.file, row.number] = row
@@ -675,8 +691,9 @@ def _of_nan(file: str, column: str, rows: Collection[int]) -> Diagnostic:
 
 
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:
-    """What was another where a run began than it is now, both as in the settings of a Dealing."""
-    if not before:  # by an earlier version, which recorded only the fingerprint
+    """A sentence on the first difference between the settings of a run at its beginning and now, both as in a Dealing.
+    """
+    if not before:  # an earlier version recorded only the fingerprint
         return "other files, or in other steps (--batch, --shuffle)"
     found = [f"{had}, now it is {has}" for had, has in zip(before[:2], now[:2], strict=True) if had != has]
     had, has = before[2:], now[2:]

@@ -20,15 +20,15 @@ from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array
 
-# How many rows and values the batches of a file of Arrow have, and how many bytes they take once they are expanded, as
-# its metadata say it: nothing is expanded for that.
+# The sizes of the batches of an Arrow file (rows, values, and bytes once expanded) are read from its metadata, so that
+# nothing has to be expanded.
 #
 # The metadata are flatbuffers (https://flatbuffers.dev/internals) of the tables Footer, Message and RecordBatch of
 # Arrow's format (https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format).
 
 _MAGIC = b"ARROW1"
 _CONTINUES = 0xFFFFFFFF
-"""Begins a message, before its length, in versions of the format from 0.15 on."""
+"""Marks the beginning of a message, before its length, in versions of the format from 0.15 on."""
 
 _BLOCK = struct.Struct("<qi4xq")
 """A batch in the footer: its offset, the lengths of its metadata and its body."""
@@ -68,8 +68,8 @@ A compressed buffer begins with its expanded length, or with -1 if it is stored 
 
 
 class Batch(NamedTuple):
-    """A batch of records: its rows, how many values its columns have, each before those inside of it, and the bytes of
-    their buffers once they are expanded, in the same order.
+    """A batch of records: its rows, the number of values of its columns (each before its nested columns), and the bytes
+    of their buffers once expanded, in the same order.
     """
 
     rows: int
@@ -78,16 +78,16 @@ class Batch(NamedTuple):
 
 
 Read: TypeAlias = Callable[[int, int], bytes]
-"""Gives bytes of a file: from an offset on, so many."""
+"""Returns bytes of a file. The arguments are the offset and the number of bytes."""
 
 
 def batches(read: Read, size: int) -> list[Batch]:
-    """The batches of records of a file of so many bytes. Raises ValueError if the metadata are damaged."""
+    """The batches of records of a file with `size` bytes. Raises ValueError if the metadata are damaged."""
     return _listed(read, size, _BATCHES)
 
 
 def dictionaries(read: Read, size: int) -> list[Batch]:
-    """The batches of dictionaries, which are read before any rows. Raises ValueError likewise."""
+    """The batches of dictionaries, which are read before any rows. Raises ValueError if the metadata are damaged."""
     return _listed(read, size, _DICTIONARIES)
 
 
@@ -135,7 +135,7 @@ def _batch(read: Read, size: int, offset: int, length: int, *, inside: bool) -> 
 
 
 def _expanded(read: Read, size: int, at: int, held: int) -> int:
-    """The bytes of a compressed buffer once it is expanded."""
+    """The number of bytes of a compressed buffer once it is expanded."""
     if held <= 0:
         return 0
     if not 0 <= at <= size - 8:
@@ -151,7 +151,7 @@ def _number(form: str, data: bytes, at: int) -> int:
 
 
 def _indirect(data: bytes, at: int) -> int:
-    """The position that an offset names."""
+    """The position to which the offset at `at` refers."""
     return at + _number("<I", data, at)
 
 
@@ -165,7 +165,7 @@ def _field(data: bytes, table: int, number: int) -> int | None:
 
 
 def _vector(data: bytes, table: int, number: int, width: int) -> tuple[int, int]:
-    """The position of the first element of a vector, and the number of elements."""
+    """The position of the first element of a vector in a field of a table, and the number of elements."""
     at = _field(data, table, number)
     if at is None:
         return 0, 0
@@ -177,8 +177,9 @@ def _vector(data: bytes, table: int, number: int, width: int) -> tuple[int, int]
 
 
 def columns_of(values: Sequence[int], inside: Sequence[int]) -> list[int]:
-    """How many values or bytes each column of a table has, with those inside of it; `inside` are how many numbers are
-    of each column. Raises ValueError if there are not as many.
+    """Adds up the values or bytes of each column of a table, including its nested columns.
+
+    `inside` says how many numbers of `values` belong to each column. Raises ValueError if there are not as many.
     """
     if len(values) != sum(inside):
         raise ValueError("a batch has other columns than the file")
@@ -190,18 +191,18 @@ def columns_of(values: Sequence[int], inside: Sequence[int]) -> list[int]:
     return result
 
 
-# Columns of Arrow as what inputs take. A column of lists is ragged, or has one width; several stand side by side.
+# Conversion of Arrow columns to inputs. A column of lists is ragged, or has one width; several stand side by side.
 
 
 class Converted(NamedTuple):
-    """The columns by input, and why rows can't be fed, by their number among the rows given."""
+    """The columns by input, and the reason why a row can't be fed, by the row's number."""
 
     columns: dict[str, Column]
     bad: Mapping[int, str]
 
 
 def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
-    """The columns of a table of Arrow, of those rows that are good. Raises DiagnosticError for a wrong type."""
+    """Converts the good rows of an Arrow table to the columns of inputs. Raises DiagnosticError for a wrong type."""
     numbers = np.arange(table.num_rows)
     bad: dict[int, str] = {}
     while True:
@@ -221,7 +222,7 @@ def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
 
 
 class _Conversion:
-    """The column of one input; `bad` are the rows that have none."""
+    """The conversion of one input's column; `bad` are the rows that have no value for it."""
 
     def __init__(self, mapped: Mapped, table: Any, file: str):
         self.input = mapped.input
@@ -231,7 +232,7 @@ class _Conversion:
         self.bad: dict[int, str] = {}
 
     def column(self) -> Column:
-        """What the input takes; rows that are bad have any values."""
+        """The converted column; the values of bad rows are arbitrary."""
         if self.input.levels:
             if len(self.names) > 1:
                 self._refuse(f"{self.input.name} is ragged and takes one column, not {len(self.names)}")
@@ -254,7 +255,7 @@ class _Conversion:
         return array
 
     def _fixed(self, array: Any, name: str) -> Array:
-        """Numbers [rows, width]."""
+        """The numbers of a column of one width, as [rows, width]."""
         from pyarrow import types
 
         if types.is_fixed_size_list(array.type):
@@ -271,7 +272,7 @@ class _Conversion:
         return self._numbers(array.flatten(), name, [np.arange(0, len(array) * width + 1, width)]).reshape(-1, width)
 
     def _ragged(self, array: Any, name: str) -> Column:
-        """Lists in lists, as deep as the input's LoD."""
+        """The column of nested lists, as deep as the input's LoD."""
         from pyarrow import types
 
         offsets: list[Array] = []
@@ -304,7 +305,7 @@ class _Conversion:
             self.bad.setdefault(row, f"{name} has a number of values that is no multiple of {self.input.width}")
 
     def _numbers(self, array: Any, name: str, offsets: Sequence[Array]) -> Array:
-        """The numbers of an array as the input's; `offsets` say to which rows they belong."""
+        """The numbers of an Arrow array in the input's type; `offsets` say to which rows they belong."""
         self._note(array, name, offsets)
         if array.null_count:
             array = array.fill_null(False if str(array.type) == "bool" else 0) if _is_number(array.type) else array
@@ -318,11 +319,13 @@ class _Conversion:
             self._require_range(values, wanted, name, offsets)
         elif wanted.kind == "b" and values.dtype.kind != "b":
             self._refuse(f"{self.input.name} is bool, the column {name} is {array.type}")
-        with np.errstate(over="ignore"):  # beyond a float are infinite ones, as in text
+        with np.errstate(over="ignore"):  # numbers too large for a float become infinite, as in text
             return values.astype(wanted, copy=False)
 
     def _require_range(self, values: Array, wanted: Any, name: str, offsets: Sequence[Array]) -> None:
-        """Notes rows with numbers beyond the input's type; ids of 64 bits keep their bits, as in Fluid."""
+        """Marks rows as bad whose numbers exceed the range of the input's type; ids of 64 bits keep their bits, as in
+        Fluid.
+        """
         if values.dtype.kind == "b" or values.dtype == wanted or (values.dtype, wanted) == (np.uint64, np.int64):
             return
         limits = np.iinfo(wanted)
@@ -330,7 +333,7 @@ class _Conversion:
             self.bad.setdefault(row, f"{name} holds a number that {self.input.dtype} can't")
 
     def _note(self, array: Any, name: str, offsets: Sequence[Array]) -> None:
-        """Notes rows with missing values."""
+        """Marks rows with missing values as bad."""
         if array.null_count:
             missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             for row in _rows(missing, offsets):
@@ -341,7 +344,7 @@ class _Conversion:
 
 
 def _children(array: Any) -> Any:
-    """The elements of lists of one size; those of missing lists, too."""
+    """The elements of fixed-size lists, including those of missing lists."""
     size = array.type.list_size
     return array.values.slice(array.offset * size, len(array) * size)
 
@@ -365,14 +368,14 @@ def _is_number(kind: Any) -> bool:
 
 
 def _rows(elements: Array, offsets: Sequence[Array]) -> list[int]:
-    """The rows that elements belong to."""
+    """The rows to which elements belong."""
     for level in reversed(offsets):
         elements = np.searchsorted(level, elements, side="right") - 1
     return np.unique(elements).tolist()
 
 
 def require_numbers(one: Input, name: str, kind: Any, file: str) -> None:
-    """Raises DiagnosticError for a column of another type than numbers, lists of them, or numbers by a dictionary."""
+    """Raises DiagnosticError unless a column has numbers, lists of numbers, or dictionary-encoded numbers."""
     from pyarrow import types
 
     inner = kind
@@ -391,7 +394,7 @@ def type_of(one: Input) -> Any:
 
 
 def chunk_of(table: Any, mapped: Sequence[Mapped], unit: Unit, line: Callable[[int], int] | None = None) -> Chunk:
-    """The rows of a unit, from a table of Arrow that has them; `line` gives the line of a row, if it has one."""
+    """The rows of a unit, from the Arrow table with them; `line` gives the line of a row, if it has one."""
     with reading(unit.file):
         made = convert(table, mapped, unit.file)
     bad = {
@@ -403,7 +406,7 @@ def chunk_of(table: Any, mapped: Sequence[Mapped], unit: Unit, line: Callable[[i
 
 @contextmanager
 def reading(file: str) -> Generator[None]:
-    """Turns what goes wrong in reading a file of Arrow into a DiagnosticError."""
+    """Turns an exception while an Arrow file is read into a DiagnosticError."""
     import pyarrow
 
     try:
@@ -413,8 +416,9 @@ def reading(file: str) -> Generator[None]:
 
 
 def _source(file: str) -> Any:
-    """A remote file, opened; None for one of this system, which the library opens. Raises DiagnosticError if it is a
-    pipe or a device, which would keep the library waiting.
+    """Opens a remote file; returns None for a local one, which the library opens.
+
+    Raises DiagnosticError for a pipe or a device, for which the library would wait.
     """
     stream = open_file(file)
     if is_address(file):
@@ -424,17 +428,18 @@ def _source(file: str) -> Any:
 
 
 FREE_BYTES = 1 << 28
-"""Bytes that the values of a row group or batch may take once they are read, whatever the size of the file."""
+"""The bytes that the values of a row group or batch may always take once they are read, whatever the size of the file.
+"""
 
 TIMES = 64
-"""How many times the bytes of the file the values of a larger row group or batch may take."""
+"""The largest ratio of the bytes of a larger row group or batch, once read, to those of the file."""
 
 _WIDEST = 8
-"""The bytes of the widest value that inputs take."""
+"""The size of the widest value of an input, in bytes."""
 
 
 def _require_size(file: str, size: int, taken: int, what: str) -> None:
-    """Raises DiagnosticError for a row group or batch that expands to more bytes than may be."""
+    """Raises DiagnosticError for a row group or batch whose expanded size exceeds the limits above."""
     if taken > max(FREE_BYTES, TIMES * size):
         limit = f"more than {FREE_BYTES >> 20} MiB and more than {TIMES} times the {size:,} bytes of the file"
         message = f"{what} takes {taken:,} bytes once it is read, {limit}"
@@ -442,14 +447,14 @@ def _require_size(file: str, size: int, taken: int, what: str) -> None:
 
 
 def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
-    """Raises DiagnosticError for columns that hold no numbers: they are not read, whatever they would expand to."""
+    """Raises DiagnosticError for columns that hold no numbers, before they are read and expanded."""
     for one in mapped:
         for name in one.columns:
             require_numbers(one.input, name, schema.field(name).type, file)
 
 
 def _shown_by(imports: str, schema: str, file: str) -> str:
-    """A command that shows the names of the columns of a file."""
+    """A command that prints the names of a file's columns."""
     return f'python -c "{imports}, sys; print(*{schema}.names)" {shlex.quote(file)}'
 
 
@@ -460,7 +465,7 @@ def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
 class ParquetReader:
     """A Parquet file, a row group at a time; only the columns that are fed are read.
 
-    Trainers of one process share it and read side by side, which the library's object does not bear.
+    The trainers of one process share it; a lock protects the library's object, which is not thread-safe.
     """
 
     def __init__(self, file: str, wanted: Wanted):
@@ -499,18 +504,18 @@ class ParquetReader:
         return chunk_of(table, self._mapped, unit)
 
     def _values(self, unit: Unit) -> int:
-        """How many values the columns that are fed have in a row group."""
+        """How many values the fed columns have in a row group."""
         group = self._parquet.metadata.row_group(unit.place)
         columns = map(group.column, range(group.num_columns))
         names = _columns_of(self._mapped)
-        alike = tuple(f"{name}." for name in names)  # of lists
+        alike = tuple(f"{name}." for name in names)  # prefixes of columns of lists
         return sum(
             one.num_values for one in columns if one.path_in_schema in names or one.path_in_schema.startswith(alike)
         )
 
 
 class ArrowReader:
-    """A file of Arrow's (Feather), a batch of records at a time, shared by the trainers of one process."""
+    """A file of Arrow's (Feather), read one batch of records at a time; the trainers of one process share it."""
 
     def __init__(self, file: str, wanted: Wanted):
         require_pyarrow(file)
@@ -534,7 +539,7 @@ class ArrowReader:
             self._batches, self._taken = self._measured(source, schema, fields)
 
     def _measured(self, source: Any, schema: Any, fields: Sequence[int]) -> tuple[list[Batch], list[int]]:
-        """The batches, and the bytes that each takes at most once its `fields` are read. Raises DiagnosticError."""
+        """The batches, and the most bytes that each takes once its `fields` are read. Raises DiagnosticError."""
 
         def read(at: int, size: int) -> bytes:
             source.seek(max(at, 0))
@@ -545,7 +550,7 @@ class ArrowReader:
         try:
             found = batches(read, self._size)
             values = [columns_of(batch.values, [_nodes(kind) for kind in kinds]) for batch in found]
-            if None in known:  # views, of which each batch says how many buffers they have
+            if None in known:  # columns of views, whose number of buffers differs between batches
                 held = [[sum(batch.buffers)] * len(kinds) for batch in found]
             else:
                 held = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
@@ -578,13 +583,13 @@ class ArrowReader:
 
 
 def _nodes(kind: Any) -> int:
-    """How many columns a column of this type counts for in the metadata: itself, and those inside of it."""
+    """How many columns a column of this type counts for in the metadata: itself, and its nested columns."""
     kind = getattr(kind, "storage_type", kind)
     return 1 + sum(_nodes(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _buffers(kind: Any) -> int | None:
-    """How many buffers a column of this type has in the metadata, with those inside of it; None if they vary."""
+    """How many buffers a column of this type has in the metadata, including its nested columns; None if that varies."""
     from pyarrow import types
 
     kind = getattr(kind, "storage_type", kind)

@@ -47,14 +47,16 @@ class AsynchronousServer(Server):
         asking: Mapping[str, Machine],
         sent_by_program: Mapping[str, frozenset[str]] = EMPTY,
     ) -> None:
-        """Begins to listen, and runs the block of the learning rate, if there is one."""
+        """Begins to listen, and runs the learning-rate block, if there is one."""
         super().open(trainers, asking, sent_by_program)
         if self._rates is not None:
             self._rates.apply([])
 
     @cached_property
     def blocks(self) -> dict[str, Block]:
-        """The block of each gradient, made when the start-up program has run."""
+        """The block of each gradient, by the gradient's name. They are made at the first call, after the start-up
+        program.
+        """
         made: dict[int, Block] = {}
         for name, index in self._served.items():
             if index not in made:
@@ -63,12 +65,12 @@ class AsynchronousServer(Server):
 
     @cached_property
     def backups(self) -> dict[str, tuple[str, ...]]:
-        """The variables with each trainer's last copy of a parameter (DC-ASGD)."""
+        """The variables with each trainer's last copy of a parameter (DC-ASGD), by parameter."""
         return backups_of(self.main, self._served.values())
 
     @cached_property
     def _rates(self) -> Block | None:
-        """The block of the learning rate, made when the start-up program has run; None if there is none."""
+        """The learning-rate block; None if there is none. It is made at the first call, after the start-up program."""
         rates: Any = self.op.attrs.get("lr_decay_block_id", -1)
         if int(rates) < 0:
             return None
@@ -76,7 +78,7 @@ class AsynchronousServer(Server):
         return Block(program, self.scope, [], (), seed=self.seed)
 
     def prepared(self) -> Iterable[Block]:
-        """The blocks of the gradients and of the learning rate."""
+        """The blocks of the gradients and the learning-rate block."""
         blocks = dict.fromkeys(self.blocks.values())
         return blocks if self._rates is None else (*blocks, self._rates)
 
@@ -85,7 +87,7 @@ class AsynchronousServer(Server):
         return Block(with_temporaries(program, [gradient]), self.scope, feeds, (), seed=self.seed)
 
     def on_send(self, message: Message) -> None:
-        """Applies the gradient. Raises DiagnosticError for one that no block takes."""
+        """Applies a gradient. Raises DiagnosticError if no block has a gradient of this name."""
         block = self.blocks.get(message.variable)
         if block is None:
             raise self.unknown(message, "has no block for a gradient, but is sent")
@@ -97,17 +99,17 @@ class AsynchronousServer(Server):
         self.count_update()
 
     def after_send(self, message: Message, block: Block) -> None:
-        """A gradient has been applied by a block."""
+        """Called after a block has applied a gradient."""
 
     def answer(self, message: Message) -> None:
-        """Sends a variable as it is now. With DC-ASGD the server keeps a copy for the trainer."""
+        """Sends the current value of a variable. With DC-ASGD the server keeps a copy for the trainer."""
         backups = self.backups.get(message.variable)
         if backups is not None and message.kind == GET:
             self.scope.put(backups[message.trainer], own_copy(self.scope.get(message.variable)))
         super().answer(message)
 
     def on_notify(self, message: Message) -> None:
-        """Adds the value to the server's step counter, and computes the learning rate again."""
+        """Adds the value to the server's step counter, and runs the learning-rate block again."""
         value = self.scope.get(message.variable)
         if value is None:
             raise self.unknown(message, "is sent the step counter")
@@ -149,7 +151,7 @@ class GeoServer(AsynchronousServer):
         super().__init__(*arguments, **options)
         self._handlers[GET_ROWS] = self.on_get_rows
         self.changed: dict[str, dict[int, set[int]]] = {}
-        """The rows of each table that have changed since each trainer asked for them."""
+        """The rows of each table that have changed since each trainer's last request."""
 
     def open(
         self,
@@ -163,7 +165,7 @@ class GeoServer(AsynchronousServer):
         self.changed = {table: {index: set() for index in trainers} for table in tables}
 
     def go_on_from(self, updates: int, memory: Mapping[str, Any] | None = None) -> None:
-        """The server has made so many updates; `memory` has the changed rows."""
+        """Continues after this number of updates; `memory` has the changed rows."""
         super().go_on_from(updates, memory)
         if memory is not None:
             self.changed = dict(memory)

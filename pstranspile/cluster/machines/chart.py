@@ -88,7 +88,9 @@ def arrows_of(events: Iterable[Event]) -> list[Arrow]:
 
 
 def rows_of(recorder: Recorder, first: int, last: int) -> list[Row]:
-    """The rows of a chart of steps `first` to `last`. A step begins where its first message is taken."""
+    """The rows of a chart of steps `first` to `last`: arrows, and a heading where a step begins, which is where its
+    first message is taken.
+    """
     inside = {event.message for event in recorder.events if first <= event.step <= last}
     rows: list[Row] = []
     at = None
@@ -101,14 +103,15 @@ def rows_of(recorder: Recorder, first: int, last: int) -> list[Row]:
 
 
 def machines_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
-    """The machines that take part, in the order of the cluster. A trainer's own machines come right after it."""
+    """The machines that occur in the rows, in the order of the cluster. A trainer's own machines come right after it.
+    """
     used = {name for row in rows if isinstance(row, Arrow) for name in (row.source, row.target)}
     place = {name: number for number, name in enumerate(recorder.machines)}
     return sorted(used, key=lambda name: (place.get(name.partition("/")[0], 0), place[name]))
 
 
 def labels_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
-    """The label of each row. That of an arrow names its step if another step has begun last."""
+    """The label of each row. The label of an arrow names its step if that is not the step that began last."""
     names: list[str] = []
     section = ""
     for row in rows:
@@ -239,7 +242,7 @@ def _look(arrow: Arrow) -> Look:
 
 
 def _markers(looks: Sequence[Look]) -> Iterator[str]:
-    """An arrowhead for each colour."""
+    """The SVG definition of an arrowhead for each colour."""
     yield "<defs>"
     for colour in dict.fromkeys(look.colour for look in looks):
         yield (
@@ -250,7 +253,7 @@ def _markers(looks: Sequence[Look]) -> Iterator[str]:
 
 
 def _head(rows: Sequence[Row], looks: Sequence[Look], page: _Page) -> tuple[float, list[str]]:
-    """Title and legend, and where the rows begin below them."""
+    """The vertical position below the title and the legend, where the rows begin, and the SVG elements of both."""
     steps = [row.name for row in rows if isinstance(row, Section)]
     steps_shown = "nothing" if not steps else steps[0] if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
     parts = [

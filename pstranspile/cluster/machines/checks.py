@@ -22,8 +22,8 @@ from pstranspile.ops import facts_of
 def require_barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
     """Raises DiagnosticError for every barrier of a synchronous server that some trainer's programs never send.
 
-    So are servers that wait for another number of trainers (`Fanin`) than there are: servers of Fluid would wait for
-    ever, or go on too early.
+    It also raises DiagnosticError for servers that expect another number of trainers (`Fanin`) than there are: servers
+    of Fluid would wait for ever, or continue too early.
     """
     raise_errors([*_numbers(trainers, servers), *_barriers(trainers, servers)])
 
@@ -38,7 +38,7 @@ def _numbers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator
 
 
 def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator[Diagnostic]:
-    """One finding for all servers that miss the same barrier of the same trainers."""
+    """Yields one finding for all servers that miss the same barrier of the same trainers."""
     synchronous = [server for server in servers if server.mode == 0]
     sent = {
         (trainer.name, part): _sent(program)
@@ -87,7 +87,8 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
 def require_collectives(trainers: Sequence[Trainer]) -> None:
     """Raises DiagnosticError where trainers of a ring do not name the same collective operations in the same order.
 
-    They would wait for each other for ever, or take each other's values. Ops that set up rings are compared likewise.
+    They would wait for each other for ever, or take each other's values. Ops that set up rings are compared in the same
+    way.
     """
     raise_errors(
         finding
@@ -106,14 +107,14 @@ def _collectives(trainer: Trainer, part: str) -> Operations:
     for op in program.main_block.ops:
         if is_collective(op.type):
             result.setdefault(ring_of(op), []).append((kind_of(op), op))
-        elif facts_of(op.type).communicates == "set-up":  # a real cluster waits for a trainer that lacks one
+        elif facts_of(op.type).communicates == "set-up":  # a real cluster waits for ever for a trainer without the op
             ring = f" for {ring_of(op)}" if "ring_id" in op.attrs else ""
             result.setdefault("the set-up", []).append((op.type + ring, op))
     return result
 
 
 def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
-    """For every ring, the first place where a trainer has another operation than the first trainer."""
+    """Yields, for every ring, the first operation in which a trainer differs from the first trainer."""
     (first, wanted), *others = operations.items()
     rings = dict.fromkeys(ring for of in operations.values() for ring in of)
     for ring in rings:
@@ -147,7 +148,7 @@ def _sent(program: Program) -> dict[str, set[str]]:
     return lines
 
 
-# Checks before the run for programs that can't work in a cluster: lists of ops that do not match, servers of different
+# Checks before the run for programs that can't work in a cluster: lists of ops that don't match, servers of different
 # modes, and ops of trainers at a point where a synchronous server can't take their messages.
 
 _NUMBER = re.compile(r"(\d+)$")
@@ -161,7 +162,7 @@ def _by_number(name: str) -> tuple[int, str]:
 def by_kind(roles: Mapping[str, Role]) -> tuple[dict[str, Role], dict[str, Role]]:
     """The roles of servers and those of trainers, each by the numbers that end their names.
 
-    Raises DiagnosticError if there is no trainer, or one that is named as a server.
+    Raises DiagnosticError if there is no trainer, or if the role of a trainer is named as one of a server.
     """
     ordered = {name: roles[name] for name in sorted(roles, key=_by_number)}
     serving = {name: role for name, role in ordered.items() if listening_op(role.main) is not None}
@@ -177,7 +178,7 @@ def by_kind(roles: Mapping[str, Role]) -> tuple[dict[str, Role], dict[str, Role]
 
 
 def require_one_mode(servers: Sequence[Server]) -> None:
-    """Raises DiagnosticError unless all servers wait for all trainers, or none does; and the same of geo-SGD."""
+    """Raises DiagnosticError unless all servers wait for all trainers or none does, and all or none are in mode geo."""
     if not servers:
         return
     kinds = {server.name: _KINDS.get(server.mode, "asynchronous") for server in servers}

@@ -98,7 +98,7 @@ class Cluster:
         serving, training = by_kind(roles)
         self.seed = seed
         if seed is None and not any(role.startup.random_seed for role in roles.values()):
-            self.seed = secrets.randbits(63) | 1  # one for all machines
+            self.seed = secrets.randbits(63) | 1  # the same seed for all machines
         self.folder = folder
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
@@ -121,12 +121,12 @@ class Cluster:
         machines: list[Machine] = [*self.trainers, *communicating, *self.servers, *self.rings.values()]
         self.machines: dict[str, Machine] = {machine.name: machine for machine in machines}
         self.steps: int | None = None
-        """How many steps are fed; None if any number."""
+        """The number of steps that are fed; None if it is not limited."""
         self.started = False
         self.source: RowSource | None = None
         """The source of rows, if rows are fed."""
         self.finishing = False
-        """Whether all trainers are to leave."""
+        """Whether all trainers are to leave instead of doing another step."""
         self.injector: Injector | None = None
         """Carries out the scenario of faults, if there is one."""
         if faults is not None:
@@ -134,23 +134,25 @@ class Cluster:
             self.injector = Injector(self, faults)
 
     def _equip_trainers(self) -> None:
-        """Gives each trainer its communicator, if it has one."""
+        """Gives each trainer the communicator that its programs need, if any."""
         for trainer in self.trainers:
             trainer.equip(
                 make_communicator(trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers))
             )
 
     def _forms(self) -> Forms:
-        """The forms of a trainer's programs, for which others wait unless servers take gradients as they come."""
+        """The forms of a trainer's programs. Other machines wait for the trainer unless servers apply gradients as they
+        come.
+        """
         return Forms(waited_for=all(server.mode in (0, 3) for server in self.servers))
 
     @property
     def _programs(self) -> Collection[Program]:
-        """The programs that steps may run."""
+        """The programs that steps of any trainer may run."""
         return self.trainers[0].role.programs.values()
 
     def _written(self) -> list[DistributedVar]:
-        """The table of variables on servers that the programs carry, else one that is inferred from names."""
+        """The table of variables on servers that the programs carry, or else one inferred from names."""
         servers = {server.endpoint: server.main for server in self.servers}
         carried = [program.distribution.variables for program in servers.values() if program.distribution is not None]
         if servers and len(carried) == len(servers) and any(carried):
@@ -217,7 +219,7 @@ class Cluster:
         self.initial.require_known(self._programs, self.servers)
 
     def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
-        """Runs the servers' start-up programs, has the servers listen, and wakes the trainers."""
+        """Runs the servers' start-up programs, makes the servers listen, and wakes the trainers."""
         for server in servers:
             server.initialise(self.placement.slices(server.endpoint))
             self.placement.require_dims(server.endpoint, server.startup, server.scope)
@@ -234,7 +236,8 @@ class Cluster:
         self.started = True
 
     def _connect(self, trainer: Trainer) -> None:
-        """Links the trainer to every server that its programs name. These links carry the message that it leaves."""
+        """Links the trainer to every server that its programs name. The message that it leaves is sent on these links.
+        """
         ops = [op for program in trainer.role.all for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
         servers = [
@@ -247,11 +250,11 @@ class Cluster:
         trainer.connect([*servers, *(self.network.link(trainer, member, trainer.index) for member in members)])
 
     def initialise(self, trainer: Trainer) -> None:
-        """A trainer has run its start-up program for the first time."""
+        """Sets the initial values of a trainer after the first run of its start-up program."""
         self.initial.set_on_trainer(trainer)
 
     def run_to(self, step: int) -> None:
-        """Goes on until every trainer has done `step` steps, or has left. Raises DiagnosticError."""
+        """Runs the cluster until every trainer has done `step` steps or has left. Raises DiagnosticError."""
         if not self.started:
             self.start()
         for trainer in self.trainers:
@@ -260,12 +263,12 @@ class Cluster:
         self._go_on()
 
     def run_once(self, trainer: int, program: Program) -> None:
-        """Has a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""
+        """Makes a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""
         self.trainers[trainer].run_once(program)
         self._go_on()
 
     def finish(self) -> None:
-        """All trainers leave, and the servers end. Raises DiagnosticError."""
+        """Runs the cluster until all trainers have left and the servers have ended. Raises DiagnosticError."""
         self.finishing = True
         for trainer in self.trainers:
             trainer.end_feed()
@@ -293,7 +296,7 @@ class Cluster:
     # values
 
     def parameters(self) -> dict[str, Any]:
-        """Every whole parameter: from the servers, or from trainer 0 if no server holds it."""
+        """All whole parameters by name: from the servers, or from trainer 0 if no server has the parameter."""
         scopes = {server.endpoint: server.scope for server in self.servers}
         result = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
         result.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)

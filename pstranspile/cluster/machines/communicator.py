@@ -34,12 +34,12 @@ from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 # (the average of one) and the trainer waits meanwhile; they need no machine of their own. The asynchronous kind is a
 # machine that runs in parallel with the trainer, with a queue for every gradient.
 #
-# Other than in Fluid: what is in the queues when a trainer leaves is sent; step counters are sent, so that schedules go
-# on; parameters are pulled after every round in which something was sent.
+# Unlike in Fluid, gradients left in the queues are sent when a trainer leaves; step counters are sent, so that schedules
+# go on; parameters are pulled after every round in which something was sent.
 
 
 def uses_communicator(main: Program) -> bool:
-    """Whether a trainer's gradients are cut by a communicator, not by ops, or wait for one."""
+    """Whether a trainer's gradients are cut by a communicator instead of by ops, or wait for one."""
     return has_barrier(main) or any(
         op.type == "send" and op.attrs.get("send_varnames") and op.attrs.get("use_send_handler", True)
         for op in main.main_block.ops
@@ -59,10 +59,10 @@ class StepCommunicator(Communicator):
         self._servers = servers
         self._synchronous = synchronous
         self._queue: list[Callable[[], object]] = []
-        """What to do at the barrier, in the order of the program."""
+        """The sends and fetches to do at the barrier, in the order of the program."""
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
-        """What the trainer does at an exchange; None: what it would do without a communicator."""
+        """The action of the trainer at an exchange; None for the action of a trainer without a communicator."""
         if self._trainer.role.name_of(program) is None:
             return None
         if exchange.kind == "send":
@@ -151,9 +151,9 @@ class Companion(Machine, Communicator):
         self.index = trainer.index
         self.trainer = trainer
         self.op: Op | None = None
-        """An op that left it to the communicator to send, for reports."""
+        """An op whose sending the communicator has taken over, for reports."""
         self.replies: Replies | None = None
-        """What the round under way waits for."""
+        """The replies that the current round waits for."""
         self.leaving = False
         """Whether the trainer waits to leave."""
 
@@ -168,12 +168,12 @@ class Companion(Machine, Communicator):
 
     @property
     def awaited(self) -> Replies | None:
-        """The answers that the round under way waits for."""
+        """The replies that the current round waits for."""
         return self.replies
 
     @property
     def between_rounds(self) -> bool:
-        """Whether nothing is waited for; what has come in the last round is taken over then."""
+        """Whether no reply is awaited. If the last round has just ended, its answers are taken over first."""
         replies = self.replies
         if replies is None:
             return True
@@ -184,12 +184,12 @@ class Companion(Machine, Communicator):
         return True
 
     def restart(self) -> None:
-        """Begins anew, with nothing to send."""
+        """Starts again with nothing to send."""
         self.down = self.leaving = False
         self.replies = None
 
     def let_go(self) -> None:
-        """Lets the trainer leave: COMPLETE goes out on the links that carried the last messages."""
+        """Permits the trainer to leave: COMPLETE is sent on the links that carried the last messages."""
         self.trainer.connect([self.link(link.target) for link in self.trainer.servers])
 
     def waiting(self) -> Waiting | None:
@@ -203,7 +203,7 @@ class Companion(Machine, Communicator):
 
 
 class _Queued(NamedTuple):
-    """A `send` of the trainer's program: where its value goes, and the values that wait."""
+    """A `send` of the trainer's program: the target of its value, and the values that wait."""
 
     op: Op
     targets: list[tuple[Link, str]]
@@ -211,7 +211,7 @@ class _Queued(NamedTuple):
     counts: bool
     adds: bool
     values: deque[tuple[int, Value]]
-    """Each with the trainer's step that made it."""
+    """The values that wait, each with the trainer's step that made it."""
 
 
 class AsyncCommunicator(Companion):
@@ -226,24 +226,24 @@ class AsyncCommunicator(Companion):
         self.settings = settings
         self._queues: list[_Queued] = []
         self._full: tuple[Blocked, _Queued, Value] | None = None
-        """What the trainer waits to put into a queue."""
+        """The value that the trainer waits to put into a full queue."""
         self._requests: list[Request] = []
-        """What to ask for in a round."""
+        """The requests of each round."""
         self._stores: list[tuple[int, Callable[[list[Value]], object]]] = []
         """Groups of consecutive answers: the number in each, and the function that sets variables from them."""
         self.step = 0
-        """The last step that the round under way sends something of."""
+        """The step of the newest value that the current round sends."""
 
     def configure(self, settings: Settings) -> None:
-        """Works with these settings from now on."""
+        """Sets the settings to use from now on."""
         self.settings = settings
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
-        """What the trainer does at an exchange; None: what it would do without a communicator."""
+        """The action of the trainer at an exchange; None for the action of a trainer without a communicator."""
         if self.trainer.role.name_of(program) is None:
             return None
         if exchange.kind == "send" and exchange.op.attrs.get("send_varnames"):
-            return self._push(exchange)  # without these names it goes straight to the servers
+            return self._push(exchange)  # without these names the value goes straight to the servers
         if exchange.kind == "recv":
             return self._pulled(exchange, program)
         return None
@@ -275,7 +275,7 @@ class AsyncCommunicator(Companion):
         self.network.scheduler.wake(self)
 
     def _pulled(self, exchange: Exchange, program: Program) -> Action:
-        """The trainer does not fetch itself; it goes on with what was fetched last."""
+        """The action of a fetch: the trainer goes on with the values that the communicator fetched last."""
         trainer, outputs = self.trainer, exchange.outputs
         requests, counts = requests_of(trainer, exchange.ops, self._servers)
         self._requests += [(self.link(link.target), kind, name) for link, kind, name in requests]
@@ -299,7 +299,7 @@ class AsyncCommunicator(Companion):
         if not self._requests:
             self.network.scheduler.wake(self)
             return
-        stores = list(self._stores)  # another program of the trainer may ask for more in the next round
+        stores = list(self._stores)  # another program of the trainer may add requests for the next round
 
         def join(answers: list[Value]) -> Sequence[Value]:
             rest = iter(answers)
@@ -313,7 +313,7 @@ class AsyncCommunicator(Companion):
             link.post(kind, self.step, name, None, slot)
 
     def _send_round(self) -> bool:
-        """Sends what is in the queues, gradients before step counters; False if there is nothing."""
+        """Sends the values in the queues, gradients before step counters; returns False if there are none."""
         most = self.settings.max_merge_var_num
         taken = [
             (queue, [queue.values.popleft() for _ in range(min(most, len(queue.values)))])
@@ -344,7 +344,7 @@ class AsyncCommunicator(Companion):
             link.post(SEND, self.step, name, part)
 
     def restart(self) -> None:
-        """Begins anew, with nothing to send."""
+        """Starts again with nothing to send."""
         super().restart()
         for queue in self._queues:
             queue.values.clear()
@@ -356,7 +356,7 @@ class AsyncCommunicator(Companion):
         return self.replies is None and not any(queue.values for queue in self._queues)
 
     def may_leave(self) -> bool:
-        """The trainer leaves when all is sent."""
+        """Whether the queues are empty and no round is in progress; if not, the trainer is woken later."""
         if not self.quiet:
             self.leaving = True
             return False
@@ -364,7 +364,7 @@ class AsyncCommunicator(Companion):
         return True
 
 
-# Geo-SGD: trainers learn on their own and exchange what they have learnt every so many steps.
+# Geo-SGD: trainers learn on their own and exchange their changes at intervals of steps.
 #
 # After `push_every` steps a trainer's communicator sends, for every slice of every parameter, the difference to what it
 # had after the last exchange, divided by the number of trainers; the servers add it. Then it fetches the servers'
@@ -374,7 +374,7 @@ class AsyncCommunicator(Companion):
 #
 # Of sparse tables only the rows that the trainer has used are sent, and the rows that anybody has changed come back.
 #
-# Other than in Fluid all ids count, not the first half of each batch; models without sparse tables exchange, too; what
+# Unlike in Fluid, all ids count, not the first half of each batch; models without sparse tables exchange, too; what
 # a trainer has learnt since the last exchange is sent when it leaves.
 
 
@@ -422,11 +422,11 @@ class GeoCommunicator(Companion):
         self._trainers = trainers
         self.parameters = self._find(servers, placement)
         self._old: dict[str, Array] = {}
-        """What the parameters were after the last exchange."""
+        """The values of the parameters after the last exchange."""
         self._touched: dict[str, list[Array]] = {p.name: [] for p in self.parameters if p.sparse}
-        """The rows of sparse parameters that the trainer has used since."""
+        """The rows of sparse parameters that the trainer has used since the last exchange."""
         self._since = 0
-        """The steps of the trainer since."""
+        """The number of the trainer's steps since the last exchange."""
         self._counted = 0
         """The step of the trainer that was counted last."""
         self._due = False
@@ -434,10 +434,10 @@ class GeoCommunicator(Companion):
         self._restarted = False
         """Whether the trainer was started again, and has not fetched the parameters yet."""
         self._room: Blocked | None = None
-        """The trainer, which waits for an exchange to begin."""
+        """The trainer's wait for an exchange to begin; None if it does not wait."""
         self.exchanges = 0
         self._given: Mapping[str, Array] | None = None
-        """What to begin with in place of what the trainer's variables say."""
+        """The state to begin with in place of the trainer's variables, if one was given."""
 
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
         deltas = {endpoint: delta_names(server) for endpoint, server in servers.items()}
@@ -458,7 +458,8 @@ class GeoCommunicator(Companion):
         return result
 
     def restart(self) -> None:
-        """Begins anew: when the start-up is over, it fetches what the servers have before the first step."""
+        """Starts again: after the start-up program, the parameters are fetched from the servers before the first step.
+        """
         super().restart()
         self._since, self._due, self._room, self._given = 0, False, None, None
         for rows in self._touched.values():
@@ -466,7 +467,8 @@ class GeoCommunicator(Companion):
         self._restarted = True
 
     def _ask(self, step: int, take: Callable[[GeoParameter, GeoSlice, Value], object], *, whole: bool) -> None:
-        """Asks for all slices to take them over; of sparse ones, unless `whole`, for the rows that have changed."""
+        """Requests all slices, whose values go to `take`; of sparse parameters only the changed rows, unless `whole`.
+        """
         asked = [(p, s) for p in self.parameters for s in p.slices]
 
         def join(answers: list[Value]) -> Sequence[Value]:
@@ -482,7 +484,7 @@ class GeoCommunicator(Companion):
     # what the trainer does
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
-        """What the trainer does at an exchange; None: what it would do without a communicator."""
+        """The action of the trainer at an exchange; None for the action of a trainer without a communicator."""
         if exchange.kind != "send":
             return None
         if self.trainer.role.name_of(program) is None:
@@ -517,7 +519,9 @@ class GeoCommunicator(Companion):
             self.network.scheduler.wake(self)
 
     def started(self) -> Blocked | None:
-        """Keeps the trainer's parameters as they are now. One that was started again fetches them first."""
+        """Stores the trainer's parameters as the values of the last exchange. A trainer that was restarted fetches them
+        first.
+        """
         self._old = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
         if self._given is not None:
             given, self._given = self._given, None
@@ -533,7 +537,7 @@ class GeoCommunicator(Companion):
         return fetched
 
     def _fractions(self, name: str) -> Array:
-        """The trainer's value of a parameter. Raises DiagnosticError if it has no differences to divide."""
+        """The trainer's value of a parameter. Raises DiagnosticError unless it is an array of floats."""
         value = self.scope[name]
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             message = f"%{name} is {describe(value)}; geo exchanges differences of floats"
@@ -556,9 +560,10 @@ class GeoCommunicator(Companion):
         return result
 
     def memory(self) -> dict[str, Array]:
-        """The same with what servers keep for the trainer, for a checkpoint.
+        """The state of this machine, with the rows that servers record for the trainer, for a checkpoint: arrays by
+        name.
 
-        Nothing of it depends on how parameters are cut: rows are those of whole tables.
+        It does not depend on how parameters are cut: rows are those of whole tables.
         """
         result = self.own_memory()
         for parameter in self.parameters:
@@ -568,7 +573,9 @@ class GeoCommunicator(Companion):
         return result
 
     def begin_with(self, memory: Mapping[str, Array]) -> None:
-        """The trainer, which has not begun, will take back what `own_memory` gave when its start-up is over."""
+        """Sets the state from `own_memory` that is restored when the trainer's start-up program has ended. The trainer
+        has not begun yet.
+        """
         self._given = memory
 
     def _take_back(self, memory: Mapping[str, Array]) -> None:
@@ -583,7 +590,7 @@ class GeoCommunicator(Companion):
                 self._touched[name] = [] if touched is None else [np.array(touched)]
 
     def recall(self, memory: Mapping[str, Array]) -> None:
-        """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""
+        """Restores the state from `memory`; without one, the trainer's present values count as exchanged."""
         self.begin_with(memory)
         self.started()
         for parameter in self.parameters:
@@ -596,7 +603,7 @@ class GeoCommunicator(Companion):
                         seen.update((mine - part.start).tolist())
 
     def _changed(self, parameter: GeoParameter) -> Iterable[tuple[GeoSlice, set[int]]]:
-        """The rows of each slice that have changed since the trainer asked last."""
+        """Yields the rows of each slice that have changed since the trainer's last request."""
         for part in parameter.slices:
             server = part.link.target
             if isinstance(server, GeoServer) and part.name in server.changed:
@@ -604,11 +611,11 @@ class GeoCommunicator(Companion):
 
     @property
     def quiet(self) -> bool:
-        """Whether no exchange is under way or due."""
+        """Whether no exchange is in progress or due."""
         return self.replies is None and not self._due
 
     def may_leave(self) -> bool:
-        """The trainer leaves when all that it has learnt is sent."""
+        """Whether the trainer has sent all its changes and may leave; if not, it is woken later."""
         if self.replies is not None or self._due or self._since:
             self.leaving = self._due = True
             self.network.scheduler.wake(self)
@@ -661,7 +668,7 @@ class GeoCommunicator(Companion):
             part.link.post(SEND, step, part.delta, rows)
 
     def _take_over(self, parameter: GeoParameter, part: GeoSlice, answer: Value) -> None:
-        """Adds what others have learnt."""
+        """Adds the changes of other trainers to the trainer's value of a slice."""
         train, old = self._own(parameter.name), self._old[parameter.name]
         if isinstance(answer, SelectedRows):
             rows = answer.rows + part.start
@@ -672,19 +679,19 @@ class GeoCommunicator(Companion):
             old[part.start : part.stop] = answer
 
     def _take_whole(self, parameter: GeoParameter, part: GeoSlice, answer: Value) -> None:
-        """Begins with what the servers have."""
+        """Sets the trainer's value of a slice to that of the servers."""
         self._own(parameter.name)[part.start : part.stop] = answer
         self._old[parameter.name][part.start : part.stop] = answer
 
     def _learnt(self, name: str) -> Array:
-        """The trainer's value of a parameter. Raises DiagnosticError when a step gave it another type."""
+        """The trainer's value of a parameter. Raises DiagnosticError if a step has changed its type."""
         value, old = self.scope[name], self._old[name]
         if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (old.shape, old.dtype):
             raise self._refused(name, f"%{name} is {describe(value)} after a step, and was {describe(old)}")
         return value
 
     def _own(self, name: str) -> Array:
-        """The trainer's value of a parameter, to be written in place: what arrived at start-up others hold as well."""
+        """The trainer's value of a parameter, for writing in place. It is copied first if other machines share it."""
         if not self._learnt(name).flags.writeable:
             self.scope.put(name, np.array(self.scope[name]))
         return self.scope[name]

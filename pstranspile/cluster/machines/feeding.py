@@ -29,7 +29,7 @@ from pstranspile.runtime.run.step_feeds import (
 )
 from pstranspile.runtime.values import LoDTensor
 
-# How much the trainers' shares of a batch count.
+# The weights of the trainers' shares of a batch.
 #
 # The programs say that every trainer counts the same: servers, and sums over rings, take the mean of the trainers'
 # gradients. Each of them is of a mean over the rows of a share. So where shares have different numbers of rows, a row
@@ -37,7 +37,7 @@ from pstranspile.runtime.values import LoDTensor
 # their gradients with rows times trainers by all rows instead of 1, and then it does.
 
 Weighing: TypeAlias = Literal["equal", "weighted"]
-"""Whether all shares count the same, as the programs say, or by their rows."""
+"""Whether all shares have equal weights, as in the programs, or weights proportional to their rows."""
 
 
 class Uneven(NamedTuple):
@@ -50,7 +50,7 @@ class Uneven(NamedTuple):
     steps: int
 
     def describe(self, weighing: Weighing) -> str:
-        """A sentence with the consequence of the weights."""
+        """A sentence about the uneven shares and their consequence under this weighing."""
         rows = ", ".join("left" if count is None else str(count) for count in self.rows)
         more = f" (and in {self.steps - 1} more)" if self.steps > 1 else ""
         shares = f"in step {self.step}{more} the trainers' losses are means over different numbers of rows: {rows}"
@@ -60,7 +60,7 @@ class Uneven(NamedTuple):
 
 
 class Shares:
-    """Hands the trainers what they are fed, and notes how many rows that is.
+    """Gives the trainers their feeds, and records the numbers of rows.
 
     `feeds` are those of the trainers, `together` says whether the cluster takes the mean of their gradients. Raises
     DiagnosticError for weighted shares where it doesn't.
@@ -82,7 +82,7 @@ class Shares:
             raise DiagnosticError([error("feed-shares", message)])
 
     def of(self, trainer: int) -> FeedOf:
-        """What a trainer is fed in a step, with the rows and the weight of its share."""
+        """The feed of a trainer: a function of the step that gives its share with the number of rows and the weight."""
 
         def feed(step: int) -> Mapping[str, Any] | None:
             given = self._feeds[trainer](step)
@@ -102,7 +102,7 @@ class Shares:
         return known[trainer](given)
 
     def _weight(self, trainer: int, step: int, rows: int | None) -> float:
-        """What a share counts, as a multiple of what it counts by the programs; notes steps that are uneven."""
+        """The weight of a share, relative to its weight in the programs; records steps with uneven shares."""
         if not self._together or rows is None:
             return 1.0
         known, weighted = self._rows.setdefault(step, {}), self.weighing == "weighted"
@@ -134,15 +134,17 @@ class Shares:
         return [] if self.weighing == "weighted" else _warned(self.uneven())
 
     def take_rows(self, trainer: int, step: int) -> int | None:
-        """The rows of a trainer's share in a step, which are forgotten then, for one whose others are in processes of
-        their own; None where shares don't count together.
+        """The number of rows of a trainer's share in a step, which is forgotten afterwards; None where shares have no
+        common weight.
+
+        Used where the other trainers run in other processes.
         """
         self._uneven.pop(step, None)
         return self._rows.pop(step, {}).get(trainer)
 
 
 class ReportedShares:
-    """The rows of shares as the trainers' processes report them: in a step in which they change."""
+    """The rows of shares as the trainers' processes report them: at each step in which they change."""
 
     def __init__(self) -> None:
         self._changes: dict[int, dict[int, int]] = {}
@@ -151,8 +153,8 @@ class ReportedShares:
         """By trainer: the steps that it has done."""
 
     def take(self, role: str, fields: Mapping[str, Any]) -> None:
-        """A machine reports something; a trainer reports its steps, counted from 1, and the rows of its share where
-        they are not as many as in the step before.
+        """Records a report of a machine: a trainer reports its steps, counted from 1, and the number of rows of its
+        share where that differs from the step before.
         """
         name, _, number = role.rpartition("_")
         if name == "trainer" and number.isdecimal() and "step" in fields:
@@ -160,7 +162,7 @@ class ReportedShares:
 
     def _add(self, trainer: int, step: int, rows: int | None) -> None:
         changes = self._changes.setdefault(trainer, {})
-        if step < self._ends.get(trainer, 0):  # it goes on from an earlier one
+        if step < self._ends.get(trainer, 0):  # the trainer resumes from an earlier step
             changes = self._changes[trainer] = {at: count for at, count in changes.items() if at < step}
         self._ends[trainer] = step + 1
         if rows is not None:
@@ -186,7 +188,9 @@ def _warned(uneven: Uneven | None) -> list[Diagnostic]:
 
 
 def _batch(given: Mapping[str, Any], trainer: int, rows: int | None, weight: float) -> Batch:
-    """What is fed as a batch with the rows and the weight of a share. Of a machine among others it is just a part."""
+    """A feed as a batch with the rows and the weight of a share. On one of several machines it is a part of the whole
+    batch.
+    """
     parts = given.parts if isinstance(given, Batch) else dict.fromkeys(given) if trainer else {}
     return Batch(given, parts, rows=rows, weight=weight)
 
@@ -205,21 +209,21 @@ class Runs(Protocol):
 
 
 class Planned(NamedTuple):
-    """What a trainer is going to run, before there is a cluster."""
+    """What a trainer will run, as far as it is known before there is a cluster."""
 
     programs: dict[str, Program]
     turns: Turns | None
 
 
 def share(size: int, trainer: int, trainers: int) -> tuple[int, int]:
-    """The part of `size` rows that a trainer gets: `[i*B/n, (i+1)*B/n)`."""
+    """The range (start, stop) of the `size` rows that a trainer gets: `[i*B/n, (i+1)*B/n)`."""
     return trainer * size // trainers, (trainer + 1) * size // trainers
 
 
 def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: int) -> Batch:
-    """A trainer's share of what is fed in a step: rows of arrays, sequences of LoDTensors.
+    """A trainer's share of the feed of a step: rows of arrays, sequences of LoDTensors.
 
-    An input with fixed dims is given whole to every trainer. Rows that are dealt already stay where they are.
+    Every trainer gets the whole of an input with fixed dims. Rows that are dealt already stay where they are.
     """
     parts: dict[str, Part | None] = {}
     values: dict[str, Any] = {}
@@ -237,7 +241,7 @@ WANTED = "what is fed as arrays by name, a list of mappings (one for each step),
 
 
 def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
-    """What each trainer is fed, and of how many steps at most (None: of any number). Raises DiagnosticError."""
+    """The feed of each trainer, and the largest number of steps (None: not limited). Raises DiagnosticError."""
     if feeds is None:
         return [_nothing for _ in trainers], None
     if isinstance(feeds, RowSource):
@@ -267,7 +271,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
 
 
 def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], there: int | None, steps: int) -> None:
-    """Raises DiagnosticError if less is fed than so many steps need; `there` is what `feeds_of` gives."""
+    """Raises DiagnosticError if the feed has fewer steps than needed; `there` is the result of `feeds_of`."""
     if isinstance(feeds, RowSource):
         require_steps(there or 0, steps)
         return
@@ -282,7 +286,7 @@ def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], 
 
 
 def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
-    """Arrays of several programs: each has batches of its own, one for every step that runs it."""
+    """The feeds of several programs from arrays: each program has its own batches, one for every step that runs it."""
     first = trainers[0]
     scheduled = {
         name for trainer in trainers for name in (trainer.turns.names if trainer.turns is not None else (MAIN,))
@@ -355,7 +359,9 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
 
 
 def _own_part(feeds: Sequence[Feeds], name: str, trainer: int, step: int) -> Part | None:
-    """The rows of the whole batch that are a trainer's own feed, trainers in order; None if a trainer has none."""
+    """The range of rows of the whole batch that are a trainer's own feed, trainers in order; None if a trainer has
+    none.
+    """
     rows: list[int] = []
     for feed in feeds:
         value = feed.step(step).get(name) if feed.steps is None or step < feed.steps else None

@@ -27,11 +27,11 @@ from pstranspile.ir.diagnostics import DiagnosticError, error, listed
 from pstranspile.ir.expect import expect
 from pstranspile.runtime.run.feeds import near
 
-# What a scenario does to a server, and what it takes to start it again.
+# The faults of a server, and its restart.
 
 
 class ServerFaults(TurnHook):
-    """What the scenario does to a server, and what it needs to be started again.
+    """The faults of a server, and the messages and state that its restart needs.
 
     `machines` are all of the cluster, by name; `note` records what happens.
     """
@@ -49,23 +49,23 @@ class ServerFaults(TurnHook):
         """Messages that the snapshot does not contain, by source machine."""
         self._taken: dict[str, int] = {}
         self._snapshot: Snapshot | None = None
-        """The last one, if it is kept in memory."""
+        """The last snapshot, if it is kept in memory."""
         self._began = False
         """Whether there is a snapshot."""
         self._in_step = -1
         self._count = 0
         self._ended = ""
         self._waiting: list[Crash] = []
-        """The crashes after which the server has not been started again yet."""
+        """The crashes after which the server has not been restarted yet."""
         server.hook(self)
 
     def log(self, message: Message) -> None:
-        """A message is on its way to the server."""
+        """Records a message that is on its way to the server."""
         if self._restarts:
             self._messages.setdefault(message.source, deque()).append(message)
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
-        """Has the server take its messages one by one, as it may crash after each, instead of its turn."""
+        """Makes the server take its messages one by one in place of a turn, as it may crash after each."""
         server, inbox = self.server, self.server.inbox
         if server.down:
             inbox.clear()
@@ -97,12 +97,14 @@ class ServerFaults(TurnHook):
 
     @property
     def _file(self) -> Path | None:
-        """The file that the state is kept in; None if it is kept in memory."""
+        """The file of the saved state; None if the state is kept in memory."""
         folder = self._scenario.folder
         return Path(folder, f"{self.server.name}.kept") if folder else None
 
     def _keep(self) -> None:
-        """Keeps the state, and forgets the messages that it contains. Raises DiagnosticError if it can't be written."""
+        """Saves the state, and drops the recorded messages that it contains. Raises DiagnosticError if it can't be
+        written.
+        """
         snapshot = take_snapshot(self.server, self._taken, tables=self._file is None)
         if self._file is None:
             self._snapshot = snapshot
@@ -135,7 +137,7 @@ class ServerFaults(TurnHook):
                 yield link
 
     def _restart(self) -> None:
-        """Goes back to the snapshot; whoever sent messages since then sends them again.
+        """Restores the last snapshot; the messages that the server took after it are sent again.
 
         Raises DiagnosticError if the state's file can't be read.
         """
@@ -157,11 +159,11 @@ class ServerFaults(TurnHook):
                 network.carry(link, message, attempt=1)
 
     def unreached(self) -> list[Event]:
-        """What has not happened to the server."""
+        """The faults of the server that have not happened."""
         return [*self._crashes, *self._waiting]
 
     def unresolved(self) -> list[str]:
-        """Why the server will never come."""
+        """Reasons why the server will never respond."""
         return [self._ended] if self._ended else []
 
 
@@ -169,7 +171,7 @@ class ServerFaults(TurnHook):
 
 
 class Machines(Protocol):
-    """What faults need of a cluster; `finishing`: all trainers are to leave."""
+    """The parts of a cluster that faults need; `finishing`: all trainers are to leave."""
 
     network: Network
     machines: dict[str, Machine]
@@ -180,21 +182,21 @@ class Machines(Protocol):
 
 
 class Scene(Protocol):
-    """What the faults of a trainer need of those of the whole cluster."""
+    """What the faults of one trainer need to know of the whole cluster and its faults."""
 
     cluster: Machines
     scenario: Scenario
 
     def note(self, text: str) -> None:
-        """Keeps what happened now."""
+        """Records that something has happened at this tick."""
         ...
 
     def begins(self, trainer: Trainer) -> None:
-        """A trainer begins a step."""
+        """Called when a trainer begins a step."""
         ...
 
     def ends(self) -> None:
-        """A trainer has gone."""
+        """Called when a trainer has left or crashed."""
         ...
 
     def next_step(self) -> int:
@@ -215,7 +217,9 @@ class TrainerFaults(TurnHook):
         self._crashes = [event for event in events if isinstance(event, Crash)]
         self._leaves = [event for event in events if isinstance(event, Leave)]
         self._waits = {-1: [e for e in events if isinstance(e, Late)], 0: [e for e in events if isinstance(e, Slow)]}
-        """What has not made the trainer wait yet: before its first step, and before any."""
+        """The delays of the trainer that have not happened yet: those before its first step (-1), and
+        those before any step (0).
+        """
         self._in_vain: list[Event] = []
         """Crashes of a trainer that had left."""
         self._paused: set[int] = set()
@@ -225,29 +229,29 @@ class TrainerFaults(TurnHook):
         self._stopped_in = -1
         self._open_links: list[Link] | None = None
         self._feed: Any = None
-        """What the trainer was fed before it left."""
+        """The feed of the trainer before it left."""
         self._results = 0
         self._companion = trainer.communicator if isinstance(trainer.communicator, Companion) else None
         """The communicator's machine, which is part of the trainer's process."""
         self._rings = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
-        """Its sides of rings, which are part of its process, too."""
+        """The trainer's sides of rings, which are part of its process, too."""
         trainer.hook(self)
 
     # the life of the trainer
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
-        """Has the trainer take its turn, unless it is late or crashes before."""
+        """Makes the trainer take its turn, unless it is late or crashes first."""
         trainer = self.trainer
         if not trainer.down and trainer.between_steps and not self._may_begin():
             return
         turn()
         if trainer.left:
             self._scene.ends()
-        if trainer.down:  # what it had not finished when it crashed
+        if trainer.down:  # the rest of the turn in which it crashed
             del trainer.results[self._results :]
 
     def _may_begin(self) -> bool:
-        """Whether the trainer goes on now with what comes next."""
+        """Whether the trainer may begin its next step or program now."""
         trainer, step = self.trainer, self.trainer.step
         pause = self._late if step == -1 else self._slow if 0 <= step < trainer.limit else 0
         if pause and step not in self._paused:
@@ -269,14 +273,14 @@ class TrainerFaults(TurnHook):
         return True
 
     def _due(self, sent: int) -> bool:
-        """Whether the next crash is to happen when so many messages of the step have been sent."""
-        if not self._crashes or self._scene.cluster.finishing:  # after the last step there is none to crash in
+        """Whether the next crash is due when the trainer has sent `sent` messages of the step."""
+        if not self._crashes or self._scene.cluster.finishing:  # no step follows the last one, so no crash is due
             return False
         first, step = self._crashes[0], self.trainer.step + 1
         return step > first.step or (step == first.step and sent >= first.after)
 
     def count(self) -> None:
-        """The trainer has sent one more message."""
+        """Counts a message that the trainer has sent, and crashes the trainer if a crash is due."""
         trainer = self.trainer
         if trainer.down or trainer.step < 0:
             return
@@ -309,13 +313,13 @@ class TrainerFaults(TurnHook):
         return [self.trainer, *companions, *self._rings]
 
     def _links(self) -> list[Link]:
-        """The links on which servers learn of the end: those that the last messages came on."""
+        """The links on which servers learn that the trainer has ended: those of its last messages."""
         if self._companion is None:
             return [link for link in self.trainer.servers if link.target not in self._rings]
         return [self._companion.link(link.target) for link in self.trainer.servers]
 
     def _notice(self) -> None:
-        """The others learn of the crash."""
+        """Notifies the other machines of the crash."""
         self._send_complete()
         self._scene.ends()
 
@@ -328,8 +332,8 @@ class TrainerFaults(TurnHook):
         self._unnoticed = ""
 
     def rejoin(self, other: Trainer | None) -> None:
-        """Starts the trainer again; `other` has just come to the step before the one to take part in, None if there is
-        no other trainer.
+        """Restarts the trainer. `other` is a trainer that has just come to the step before the one in which this
+        trainer rejoins; None if there is no other trainer.
         """
         scene, trainer, cluster = self._scene, self.trainer, self._scene.cluster
         self._send_complete()
@@ -362,12 +366,12 @@ class TrainerFaults(TurnHook):
         return self._stopped_in + 1 if self.trainer.down else self.trainer.step
 
     def unreached(self) -> list[Event]:
-        """What has not happened to the trainer."""
+        """The faults of the trainer that have not happened."""
         waits = (event for events in self._waits.values() for event in events)
         return [*self._crashes, *self._in_vain, *self._leaves, *waits]
 
     def unresolved(self) -> list[str]:
-        """Why the trainer will never come."""
+        """Reasons why the trainer will never respond."""
         return [self._unnoticed] if self._unnoticed else []
 
 
@@ -380,9 +384,9 @@ def _no_more(_step: int) -> None:
 # A machine that crashes takes and sends nothing any more; what it had sent still arrives. The others learn of it at the
 # end of what it sent, as of a broken connection: after the crash's `notice`, from a message COMPLETE on every link.
 #
-# A server that is started again goes back to its kept state, and takes again all messages that came after. Its answers
-# bear the numbers that they had, so nobody takes one twice. A trainer that is started again runs its start-up program,
-# and takes part from a step that no server has come to yet.
+# A restarted server goes back to its saved state, and takes all messages that came later again. Its answers have their
+# original numbers, so that nobody takes one twice. A restarted trainer runs its start-up program, and takes part from a
+# step that no server has begun.
 
 
 class Injector:
@@ -399,13 +403,13 @@ class Injector:
         self.network = cluster.network
         self._random = random.Random(scenario.seed)
         self.log: list[tuple[int, str]] = []
-        """What happened: tick and sentence."""
+        """The events so far, each as tick and sentence."""
         self._cut: dict[tuple[str, str], int] = {}
-        """Pairs of machines that can't reach each other for good, and when it was found out."""
+        """Pairs of machines that are separated for ever, with the tick at which a message first failed."""
         self._chances: set[str] = set()
-        """Those of the random faults `delay`, `drop` and `duplicate` that have happened to a message so far."""
+        """The random faults among `delay`, `drop` and `duplicate` that have affected a message so far."""
         self._parting: set[int] = set()
-        """Indices of the partitions that have held up at least one message."""
+        """Indices of the partitions that have delayed at least one message."""
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
         self.trainers = {trainer.name: TrainerFaults(self, trainer) for trainer in cluster.trainers}
@@ -416,7 +420,7 @@ class Injector:
         self.network.fail(self)
 
     def _require(self) -> None:
-        """Raises DiagnosticError for machines that do not exist, or that can't do what the scenario demands."""
+        """Raises DiagnosticError for faults of machines that do not exist, or that can't have these faults."""
         trainers = [trainer.name for trainer in self.cluster.trainers]
         machines = [*trainers, *(server.name for server in self.cluster.servers)]
         result: list[str] = []
@@ -439,7 +443,7 @@ class Injector:
     # messages
 
     def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int] | None:
-        """What becomes of a message: delays of the copies that arrive, none to lose it, None if it never arrives."""
+        """The delays of the copies of a message that arrive; an empty list to lose it, None if it never arrives."""
         source, target = process_of(message.source), process_of(message.target)
         if not attempt:
             server = self.servers.get(target)
@@ -469,11 +473,11 @@ class Injector:
         return (wait,)
 
     def note(self, text: str) -> None:
-        """Keeps what happened now."""
+        """Records that something has happened at this tick."""
         self.log.append((self.scheduler.now, text))
 
     def unresolved(self) -> list[str]:
-        """What happened that the cluster can't get over, for the report of a cluster that is stuck."""
+        """Sentences about faults from which the cluster can't recover, for the report of a cluster that is stuck."""
         result = [
             f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
         ]
@@ -482,12 +486,12 @@ class Injector:
         return result
 
     def missing(self) -> list[str]:
-        """The machines that are down for good, and those that can't be reached, as far as anybody tried."""
+        """The machines that are down for good, and those that a message has failed to reach."""
         result = [name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unresolved()]
         return [*result, *(name for pair in self._cut for name in pair)]
 
     def unreached(self) -> list[str]:
-        """The lines of the scenario that nothing has come of by now: the run ended before, or it was never so."""
+        """The lines of the scenario that have had no effect so far."""
         scenario = self.scenario
         lines = [
             scenario.chance_line(name)
@@ -500,10 +504,10 @@ class Injector:
         waiting += [id(event) for place, event in enumerate(self._partitions) if place not in self._parting]
         return [*lines, *(line_of(event) for event in scenario.events if id(event) in waiting)]
 
-    # coming back
+    # rejoining
 
     def begins(self, trainer: Trainer) -> None:
-        """A trainer begins a step: those that are to rejoin by the next one are started again."""
+        """Called when a trainer begins a step: restarts the trainers that are to rejoin by the next step."""
         if self.cluster.finishing:
             return
         ahead = 1 if self.cluster.servers else 0
@@ -511,15 +515,16 @@ class Injector:
             faulty = self.trainers[event.machine]
             again = (
                 not self.cluster.servers and trainer.step < faulty.after()
-            )  # what it has sent of this step may count
+            )  # its messages of this step may count
             if faulty.trainer.gone and faulty.trainer is not trainer and not again:
                 self._rejoins.remove(event)
                 faulty.rejoin(trainer)
 
     def ends(self) -> None:
-        """A trainer has gone: if it was the last one, the first that is to rejoin is started again now.
+        """Called when a trainer has left or crashed: if it was the last one, restarts the first trainer that is to
+        rejoin.
 
-        Without servers there is nobody then whose parameters it could take over.
+        Without servers no other trainer is left then whose parameters it could take over.
         """
         cluster = self.cluster
         if cluster.finishing or not cluster.servers or not all(trainer.gone for trainer in cluster.trainers):
@@ -530,8 +535,8 @@ class Injector:
             return
 
     def next_step(self) -> int:
-        """The first step that no server has begun to serve. If no trainer runs, the first step that none has begun:
-        messages of the last one may still be under way.
+        """The first step that no server has begun to serve. If no trainer runs, the first step that no trainer has
+        begun, as messages of the last one may still be under way.
         """
         done = max(server.updates for server in self.cluster.servers)
         all_gone = all(trainer.gone for trainer in self.cluster.trainers)

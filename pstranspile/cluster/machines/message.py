@@ -31,15 +31,15 @@ COMPLETE = "complete"
 COLLECTIVE = "collective"
 """A trainer's part of a collective operation, for the machine that exchanges it with the other trainers."""
 PIECE = "piece"
-"""The part, or a segment of it, for the trainer that sums it."""
+"""The part of an operation, or a segment of it, sent to the trainer that sums it."""
 TOTAL = "total"
-"""The sum, from there."""
+"""The sum of a segment, from the trainer that has summed it."""
 STATEMENT = "statement"
-"""What sums a trainer has, for the one that sums in another one's place."""
+"""The sums that a trainer has, for the trainer that sums in place of another one."""
 REPLY = "reply"
 """The answer to a request."""
 SHRINK = "shrink"
-"""Asks a server to have rows leave its part of a large table."""
+"""Asks a server to remove rows from its part of a large table."""
 
 NOUNS = {
     SEND: "values", GET: "variables", GET_NOW: "variables", GET_ROWS: "tables", LOOKUP: "tables", PREFETCH: "tables",
@@ -53,11 +53,11 @@ KINDS = tuple(NOUNS)
 """Every kind of message. The place of a kind is its number on the wire."""
 
 END = 1 << 62
-"""The step that charts and traces give to messages by which a trainer leaves: after all others."""
+"""The step that charts and traces give to the messages with which a trainer leaves; it is later than all others."""
 
 
 def step_label(step: int) -> str:
-    """The name of a trainer's step in messages to a person: numbered from 1, `start-up` before all of them."""
+    """The name of a trainer's step in messages to the user: numbered from 1, or `start-up`."""
     return f"step {step + 1}" if step >= 0 else "start-up"
 
 

@@ -66,7 +66,7 @@ class Link:
         self.expected = 1
         """The sequence number that must come next; only kept where messages can be lost."""
         self.held: dict[int, Message] | None = None
-        """Messages that came too early, by sequence number."""
+        """Messages that came too early, by sequence number; None if there were none."""
         self.queue: deque[Message] | None = None
         """Messages under way, under schedulers that choose which to deliver."""
         self.place = -1
@@ -79,11 +79,13 @@ class Link:
         self.network.take(self, _made(Message, fields))
 
     def number_after(self, sequence: int) -> None:
-        """The next message that is posted has the number after this one."""
+        """Sets the sequence number of the next message that is posted to the one after `sequence`."""
         self.sequence = sequence
 
     def expect(self, sequence: int) -> None:
-        """The next message that arrives has this number; messages that came too early are forgotten."""
+        """Sets the sequence number of the next message that arrives to `sequence`; messages that came too early are
+        dropped.
+        """
         self.expected = sequence
         self.held = None
 
@@ -95,18 +97,20 @@ class Network:
         self.scheduler = scheduler
         self.observers: list[Observer] = []
         self.dead: set[str] = set()
-        """Machines that have crashed: nothing of them is sent but `complete`, by which others notice their end."""
+        """Crashed machines. They send nothing but `complete`, from which the others learn of their end."""
         self.take: Callable[[Link, Message], object] = scheduler.deliver
-        """What takes the messages that are posted: the scheduler, or `carry` where there are faults or observers."""
+        """Receives the messages that are posted: the scheduler's `deliver`, or `carry` where there are faults or
+        observers.
+        """
         self.faults: Faults | None = None
 
     def observe(self, observer: Observer) -> None:
-        """From now on the observer is called for every event of a message."""
+        """Adds a function that is called for every event of a message."""
         self.observers.append(observer)
         self.take = self.carry
 
     def fail(self, faults: Faults) -> None:
-        """From now on messages suffer these faults."""
+        """Sets the faults that messages have from now on."""
         self.faults = faults
         self.take = self.carry
 
@@ -118,7 +122,7 @@ class Network:
         return result
 
     def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
-        """Takes a message to its target, unless faults delay, repeat or lose it."""
+        """Delivers a message to its target, unless faults delay, repeat or lose it."""
         if not attempt:
             if message.source in self.dead and message.kind != COMPLETE:
                 link.number_after(message.sequence - 1)
@@ -140,7 +144,7 @@ class Network:
                 self.scheduler.later(delay, lambda: self.arrive(link, message))
 
     def arrive(self, link: Link, message: Message) -> bool:
-        """Delivers messages once and in order of their sequence numbers; gives whether this one had not come before."""
+        """Delivers messages once and in order of their sequence numbers; returns whether this one is new."""
         if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
             self.notify("duplicate", message)
             return False
@@ -153,13 +157,13 @@ class Network:
         return True
 
     def notify(self, event: str, message: Message) -> None:
-        """Calls the observers."""
+        """Calls the observers with an event of a message."""
         for observer in self.observers:
             observer(event, message)
 
 
 class Waiting(NamedTuple):
-    """Why a machine does not go on: at which op, for what, and which machines have not come."""
+    """Why a machine does not continue: the op, what it waits for, and the machines whose messages are missing."""
 
     machine: str
     op: Op | None
@@ -168,10 +172,10 @@ class Waiting(NamedTuple):
 
 
 class TurnHook:
-    """What is done around the turns of a machine, or in place of them: see `Machine.hook`."""
+    """Wraps or replaces the turns of a machine: see `Machine.hook`."""
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
-        """The machine is to have a turn, which is taken by calling `turn`."""
+        """Called when the machine is to have a turn; calling `turn` takes it."""
         turn()
 
 
@@ -187,16 +191,16 @@ class Machine(ABC):
         self.down = False
         """Whether the machine has crashed."""
         self.listed = False
-        """Whether the scheduler has the machine on its list already."""
+        """Whether the machine is on the scheduler's list already."""
         self.turn: Callable[[], object] = self.run
-        """What the scheduler calls: `run`, within the hooks."""
+        """The function that the scheduler calls: `run`, wrapped in the hooks."""
 
     def hook(self, hook: TurnHook) -> None:
-        """From now on every turn is taken through this hook, and within it through those that were there before."""
+        """Wraps all turns from now on in this hook; earlier hooks stay within it."""
         self.turn = partial(hook.take, self, self.turn)
 
     def run(self) -> None:
-        """Takes every message that has come, and goes on as far as possible without others."""
+        """Takes every message in the inbox, and continues as far as possible without other machines."""
         inbox = self.inbox
         if self.down:
             inbox.clear()
@@ -214,13 +218,13 @@ class Machine(ABC):
         """Takes one message."""
 
     def receive_all(self) -> None:
-        """Takes every message that has come."""
+        """Takes every message in the inbox."""
         inbox, receive = self.inbox, self.receive
         while inbox:
             receive(inbox.popleft())
 
     def advance(self) -> None:
-        """Goes on as far as possible, after all messages in the inbox were taken."""
+        """Continues as far as possible, after all messages in the inbox were taken."""
         return
 
     def crash(self) -> None:
@@ -229,7 +233,7 @@ class Machine(ABC):
         self.inbox.clear()
 
     def start_again(self) -> None:
-        """The machine runs again after a crash, with an empty inbox."""
+        """Makes the machine run again after a crash, with an empty inbox."""
         self.down = False
         self.inbox.clear()
 
@@ -239,7 +243,9 @@ class Machine(ABC):
 
 
 class Scheduler:
-    """Machines in turn: each takes all messages that have come, in the order in which they were sent."""
+    """A scheduler that gives machines their turns one after the other: each takes all messages in its inbox, in the
+    order in which they were sent.
+    """
 
     def __init__(self) -> None:
         self.now = 0
@@ -249,28 +255,28 @@ class Scheduler:
         """The machines that have something to do, in order."""
 
     def wake(self, machine: Machine) -> None:
-        """The machine can go on without a message."""
+        """Puts a machine on the list of those that can continue without a message."""
         if not machine.listed:
             machine.listed = True
             self._ready.append(machine)
 
     def deliver(self, link: Link, message: Message) -> None:
-        """A message has come to the end of its link."""
+        """Puts a message that has arrived into the inbox of its target."""
         target = link.target
         target.inbox.append(message)
         if not target.listed:
             self.wake(target)
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
-        """Does something after so many ticks."""
+        """Calls `action` after this number of ticks."""
         self._counted += 1  # orders actions that are due at the same tick
         heapq.heappush(self._due, (self.now + max(ticks, 1), self._counted, action))
 
     def forget(self, link: Link) -> None:
-        """What is under way on a link is lost."""
+        """Drops the messages under way on a link."""
 
     def run(self) -> None:
-        """Goes on until no machine has anything to do and nothing is due."""
+        """Runs until no machine has anything to do and nothing is due."""
         ready, due = self._ready, self._due
         while ready or due:
             if due and (not ready or due[0][0] <= self.now):
@@ -287,23 +293,24 @@ class Scheduler:
         action()
 
 
-# A scheduler that draws: the same seed gives the same order of events.
+# A scheduler with random order: the same seed gives the same order of events.
 
 Schedule: TypeAlias = "int | Scheduler | None"
-"""The order of events: the one that a seed gives, or a scheduler; None: machines in turn."""
+"""The order of events: a seed for a random order, a scheduler, or None for machines in turn."""
 
 
 def scheduler_of(schedule: Schedule) -> Scheduler:
-    """What decides in which order things happen."""
+    """The scheduler for an order of events."""
     if isinstance(schedule, Scheduler):
         return schedule
     return Scheduler() if schedule is None else SeededScheduler(schedule)
 
 
 class SeededScheduler(Scheduler):
-    """Any machine that can go on, or any message under way, at random: every interleaving has a seed that gives it.
+    """Picks any machine that can continue, or any message under way, at random: every interleaving has a seed that
+    gives it.
 
-    Messages of one link stay in order, as calls do that each wait for the one before.
+    Messages of one link stay in order, like calls that each wait for the one before.
     """
 
     def __init__(self, seed: int):
@@ -312,13 +319,13 @@ class SeededScheduler(Scheduler):
         self._choices: list[Machine | Link] = []
 
     def wake(self, machine: Machine) -> None:
-        """The machine can go on without a message."""
+        """Adds a machine to those that can continue without a message."""
         if not machine.listed:
             machine.listed = True
             self._choices.append(machine)
 
     def deliver(self, link: Link, message: Message) -> None:
-        """The message waits on its link until it is chosen."""
+        """Keeps a message on its link until it is picked."""
         if link.queue is None:
             link.queue = deque()
         link.queue.append(message)
@@ -327,14 +334,14 @@ class SeededScheduler(Scheduler):
             self._choices.append(link)
 
     def forget(self, link: Link) -> None:
-        """What is under way on a link is lost."""
+        """Drops the messages under way on a link."""
         if link.queue:
             link.queue.clear()
             link.place = -1
             self._choices.remove(link)
 
     def run(self) -> None:
-        """Goes on until no machine has anything to do and nothing is due."""
+        """Runs until no machine has anything to do and nothing is due."""
         choices, due, draw = self._choices, self._due, self._random.random
         while choices or due:
             if due and (not choices or due[0][0] <= self.now):
@@ -360,14 +367,14 @@ class SeededScheduler(Scheduler):
 
 
 def messages_sent(machines: Iterable[Machine]) -> int:
-    """The number of messages that machines have sent, to all others."""
+    """The number of messages that these machines have sent."""
     return sum(link.sequence for machine in machines for link in machine.links.values())
 
 
 def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
-    """The error for machines that all wait, with the op of each, what it waits for, and the absent machines.
+    """The error for machines that all wait, which names the op of each, what it waits for, and the missing machines.
 
-    `causes`: what is known to have gone wrong.
+    `causes` are sentences about faults that have happened.
     """
     notes = [Note(cause) for cause in causes]
     notes += [Note(sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
@@ -379,7 +386,7 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
 
 
 def sentence(waiting: Waiting) -> str:
-    """A sentence for a waiting machine: its op, what it waits for, and the absent machines."""
+    """A sentence for a waiting machine: its op, what it waits for, and the machines whose messages are missing."""
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.what}"
     if waiting.missing:

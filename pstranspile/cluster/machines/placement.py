@@ -84,7 +84,9 @@ def find_tables(main: Program, servers: Mapping[str, Server]) -> list[Table]:
 
 
 def _table_of(server: Server, variable: str) -> str | None:
-    """The table that a server's block looks ids up in which come under this name."""
+    """The name of the table in which a server's block looks up the ids of a variable; None if the server has no such
+    block.
+    """
     index = pairs(server.op, "prefetch_var_name_to_block_id").get(variable)
     if index is None:
         return None
@@ -93,7 +95,7 @@ def _table_of(server: Server, variable: str) -> str | None:
 
 
 def initial_table(table: Table) -> Array | None:
-    """What the whole table starts with: its initialiser, asked for all rows. None if no op initialises it."""
+    """The initial value of a whole table, from its initialiser run for all rows; None if no op initialises it."""
     first = table.servers[0]
     block = first.startup.main_block
     op = next((op for op in block.ops if table.name in op.output_names and not any(op.input_names)), None)
@@ -110,7 +112,7 @@ def initial_table(table: Table) -> Array | None:
 
 
 def fill_tables(tables: Sequence[Table], servers: Collection[Server]) -> None:
-    """Gives every table that has no rows yet its first values, on these servers."""
+    """Sets the rows of every table that has none yet to their initial values, on these servers."""
     for table in tables:
         parts = [server.scope.get(table.name) for server in table.servers if server in servers]
         if parts and all(isinstance(part, SelectedRows) and not len(part.rows) for part in parts):
@@ -152,15 +154,15 @@ def _spans(sections: tuple[int, ...]) -> tuple[Array, tuple[slice, ...]]:
 
 
 def join(parts: Sequence[Value]) -> Value:
-    """The whole of arrays that are its sections."""
+    """The concatenation of sections along dim 0."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def route_ids(ids: Array, ends: Array, width: int = 0) -> tuple[list[Array], Array]:
-    """Ids of a table cut into sections that end at `ends` (after a 0): per section the ids counted from its start.
+    """The ids of a table for each of its sections, which end at `ends` (after a 0), counted from the section's start.
 
-    With the order of all of them one after another in `ids`. A table that has a row for every id, of `width` elements,
-    keeps the numbers of ids. Raises ValueError for an id that the table does not have.
+    The second value has the positions in `ids` of all these ids, section after section. A table that has a row for
+    every id, of `width` elements, keeps the numbers of ids. Raises ValueError for an id that the table does not have.
     """
     if width and takes_any_id((int(ends[-1]), width)):
         order, starts = in_sections(beside(ids, width), ends)
@@ -176,7 +178,7 @@ def route_ids(ids: Array, ends: Array, width: int = 0) -> tuple[list[Array], Arr
 
 
 def merged(values: Sequence[Value], *, adds: bool) -> Value:
-    """Several gradients of one variable as one: their sum or their average; rows of one number are added up."""
+    """Merges several gradients of one variable into their sum or their average; rows with the same number are added."""
     if len(values) == 1:
         return values[0]
     if isinstance(values[0], SelectedRows):
@@ -196,9 +198,9 @@ _SLICE = re.compile(r"^(.+)\.block(\d+)$")
 def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) -> list[DistributedVar]:
     """The table for programs that come without one: by names `P.block<k>`, where P is declared by a trainer.
 
-    `servers` are the main programs by endpoint, `known` those of the trainers. What is not cut is placed under its own
-    name. Slices that do not add up to the whole are left out, and so is what the servers are sent (gradients, whatever
-    they are called).
+    `servers` are the main programs by endpoint, `known` those of the trainers. A variable that is not cut is placed
+    under its own name. Slices that do not add up to the whole are left out, and so are the variables that trainers send
+    (gradients, whatever their names).
     """
     wholes = {
         name: var.shape for program in known for name, var in program.main_block.vars.items() if var.tensor is not None
@@ -250,11 +252,13 @@ class Placement:
             self.by_origin.setdefault(row.origin, []).append(row)
 
     def slices(self, endpoint: str) -> Slices:
-        """For the initialisers of a server: variable -> whole variable and first element."""
+        """For each variable of a server, the whole variable and the first element, as initialisers need them."""
         return {row.slice: (row.origin, row.offset) for row in self.by_endpoint.get(endpoint, ()) if row.is_slice}
 
     def require_dims(self, endpoint: str, startup: Program, scope: Scope) -> None:
-        """Raises DiagnosticError unless what the start-up program of a server has made has the dims of its slices."""
+        """Raises DiagnosticError unless the variables made by a server's start-up program have the dims of their
+        slices.
+        """
         for row in self.by_endpoint.get(endpoint, ()):
             value = scope.get(row.slice)
             if not isinstance(value, np.ndarray) or value.shape == row.slice_shape:
@@ -265,7 +269,7 @@ class Placement:
             raise DiagnosticError([result])
 
     def origins(self) -> list[str]:
-        """The parameters on servers, whole, in order."""
+        """The names of the whole parameters on servers, in order."""
         return list(dict.fromkeys(row.origin for row in self.rows if row.vtype != "Optimizer"))
 
     def set_whole(self, name: str, value: Array, scopes: Mapping[str, Scope]) -> bool:
@@ -307,7 +311,9 @@ class Placement:
 
 
 def _set(scope: Scope, row: DistributedVar, value: Array) -> None:
-    """Sets a part; of a large table all rows. Raises DiagnosticError for what is kept for each row of one."""
+    """Sets a part of a variable; of a large table all rows. Raises DiagnosticError for the state of a large table's
+    rows.
+    """
     held = scope.get(row.slice)
     if isinstance(held, LargeTable):
         held.fill(value)
@@ -326,18 +332,20 @@ def _part(scopes: Mapping[str, Scope], row: DistributedVar) -> Value:
     return value
 
 
-# Whole variables that a cluster begins with, instead of what its start-up programs make.
+# Whole variables that replace the values from the start-up programs.
 
 
 class InitialValues(NamedTuple):
-    """Values by name of the whole variable, with where these lie on servers, and the tables that servers share."""
+    """Initial values by name of the whole variable, with the placement of variables on servers, and the tables that
+    servers share.
+    """
 
     values: Mapping[str, Any]
     placement: Placement
     tables: Sequence[Table]
 
     def require_known(self, programs: Iterable[Program], servers: Iterable[Server]) -> None:
-        """Raises DiagnosticError for a variable that no machine keeps: trainers run `programs`."""
+        """Raises DiagnosticError for a variable that no machine keeps. `programs` are those of the trainers."""
         declared = {name for program in programs for name, v in program.main_block.vars.items() if v.persistable}
         known = {*declared, *self.placement.by_origin, *(n for s in servers for n in s.main.main_block.vars)}
         for name in self.values:
@@ -346,7 +354,7 @@ class InitialValues(NamedTuple):
                 raise DiagnosticError([error("cluster-placement", message)])
 
     def set_on_servers(self, servers: Sequence[Server]) -> None:
-        """Gives servers, whose start-up programs have run, their parts."""
+        """Sets the initial values of the parts on servers whose start-up programs have run."""
         scopes = {server.endpoint: server.scope for server in servers}
         tables = {table.name: table for table in self.tables}
         for name, value in self.values.items():
@@ -358,7 +366,7 @@ class InitialValues(NamedTuple):
                         scope[name] = value
 
     def set_on_trainer(self, trainer: Trainer) -> None:
-        """Gives a trainer the variables that it keeps itself, or holds whole."""
+        """Sets the initial values of the variables that a trainer keeps itself, or has whole."""
         moved = {*self.placement.by_origin, *(table.name for table in self.tables)}
         for name, value in self.values.items():
             var, held = trainer.role.variable(name), trainer.scope.get(name)

@@ -1,4 +1,6 @@
-"""Clusters whose trainers have several programs: which one a step runs, and what servers must know of it."""
+"""Clusters whose trainers have several programs: the program that each step runs, and the gradients that servers may
+expect of each program.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pstranspile.runtime.run.step_feeds import GivenTurns, fetches_by_program, t
 
 
 def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Sequence[str]) -> None:
-    """Sets which program each step of each trainer runs, and what is fetched of it. Raises DiagnosticError."""
+    """Sets the program that each step of each trainer runs, and the variables fetched of it. Raises DiagnosticError."""
     names = list(dict.fromkeys(name for trainer in trainers for name in trainer.role.programs))
     turns = turns_of(given, names) if isinstance(given, str) else given
     for trainer in trainers:
@@ -59,7 +61,7 @@ def names_sent_to(program: Program, endpoint: str) -> Iterator[str]:
 def require_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
     """Raises DiagnosticError for programs of steps in which the synchronous servers make no update.
 
-    Scenarios of faults count the steps of trainers and the updates of servers with the same numbers.
+    Scenarios of faults use one number for a step of the trainers and an update of the servers.
     """
     synchronous = next((server for server in servers if server.mode == 0), None)
     if synchronous is None:

@@ -32,7 +32,7 @@ MOST = 1 << 32
 
 
 class Taken(NamedTuple):
-    """A message that a machine took: its number on the link from `source`, and a check sum of what it carries."""
+    """A message that a machine took: its number on the link from `source`, and a check sum of its payload."""
 
     source: str
     sequence: int
@@ -40,7 +40,9 @@ class Taken(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A machine goes on, with these messages; None: the feed of its trainer has ended, and the trainer leaves."""
+    """A turn of a machine, with the messages that it took; None: the feed of its trainer has ended, and the trainer
+    leaves.
+    """
 
     machine: str
     taken: tuple[Taken, ...] | None
@@ -55,7 +57,7 @@ class Record(NamedTuple):
 
 
 def check_sum(value: Any) -> int:
-    """A check sum of the bits of what a message carries."""
+    """A check sum of the bits of a message's payload."""
     if isinstance(value, np.ndarray):
         array: Any = np.ascontiguousarray(value)
         return crc32(array.tobytes(), crc32(f"{array.dtype.str}{array.shape}".encode()))
@@ -73,7 +75,7 @@ def taken_of(message: Message) -> Taken:
     return Taken(message.source, message.sequence, check_sum(message.payload))
 
 
-# the file
+# reading and writing the file
 
 
 def line_of(turn: Turn) -> str:
@@ -136,11 +138,11 @@ def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> Diagno
     return DiagnosticError([error("cluster-record", message, Location(path) if path else None, notes=notes)])
 
 
-# the run
+# repeating the run
 
 
 def replay(cluster: Cluster, steps: int) -> None:
-    """Runs a cluster that has a `RecordedScheduler` as far as the record goes. Raises DiagnosticError."""
+    """Runs a cluster that has a `RecordedScheduler` to the end of the record. Raises DiagnosticError."""
     for trainer in cluster.trainers:
         trainer.limit_to(steps)
     cluster.start()
@@ -156,16 +158,16 @@ class RecordedScheduler(Scheduler):
         self._posted: dict[tuple[str, str], deque[Message]] = {}
 
     def wake(self, machine: Machine) -> None:
-        """The machine may have turns from now on."""
+        """Permits the machine to have turns from now on."""
         self._machines[machine.name] = machine
 
     def deliver(self, link: Link, message: Message) -> None:
-        """The message waits until it is taken."""
+        """Keeps the message until a recorded turn takes it."""
         self._machines[link.to_name] = link.target
         self._posted.setdefault((link.from_name, link.to_name), deque()).append(message)
 
     def run(self) -> None:
-        """Goes on as far as the record does. Raises DiagnosticError where the machines do not go on as recorded."""
+        """Runs to the end of the record. Raises DiagnosticError where the machines do not continue as recorded."""
         going = True
         while going:
             going = False

@@ -1,4 +1,4 @@
-"""Every message of a cluster, recorded: how much went where, and a run as a trace that browsers show."""
+"""Records every message of a cluster: the traffic by server and variable, and the run as a trace that browsers show."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASKING = (kinds.GET, kinds.GET_NOW, kinds.GET_ROWS, kinds.LOOKUP, kinds.PREFETCH
 
 
 MOST = 1 << 16
-"""Characters of a name that are recorded."""
+"""The most characters of a name that are recorded."""
 
 
 class Event(NamedTuple):
@@ -59,7 +59,7 @@ class Event(NamedTuple):
 
     @property
     def message(self) -> tuple[str, str, int]:
-        """What identifies the message."""
+        """The source, target and number that identify the message."""
         return self.source, self.target, self.sequence
 
 
@@ -83,7 +83,7 @@ class Recorder:
         self.trainers = [trainer.name for trainer in cluster.trainers]
         self._trainers = {trainer.index: trainer for trainer in cluster.trainers}
         self.together = any(server.mode == 0 for server in cluster.servers)
-        """Whether servers wait for the gradients of all trainers, and make one update of them."""
+        """Whether servers wait for the gradients of all trainers, and make one update of all of them."""
         cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
@@ -101,13 +101,13 @@ class Recorder:
 
 
 def _size(payload: Any) -> int:
-    """Bytes of the values that a message carries."""
+    """The number of bytes of the values that a message carries."""
     if isinstance(payload, tuple) and not isinstance(payload, SelectedRows | LoDTensor):
         return sum(_size(part) for part in cast("tuple[Any, ...]", payload))
     return size_in_bytes(payload)
 
 
-# How much went where: messages and bytes by server and variable, and how stale gradients were.
+# Traffic: messages and bytes by server and variable, and how stale gradients were.
 
 
 class Traffic(NamedTuple):
@@ -283,9 +283,9 @@ def _placed(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
 
 
 def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:
-    """A slice for every step of a trainer, from the first message that it sends in it to what it does before the next.
+    """The trace slice of every step of a trainer, from the first message sent in it to the last event before the next.
 
-    What comes late, about an earlier step, lies within the step under way.
+    An event that comes late, about an earlier step, lies within the current step.
     """
     spans: list[tuple[str, int, int]] = []
     for event, _, start, duration in placed:

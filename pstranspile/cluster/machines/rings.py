@@ -26,9 +26,9 @@ from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.step_feeds import union_of
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
-# What trainers give to a collective operation, what is made of it, and how a large value is cut into segments.
+# Parts of collective operations, their results, and how a large value is cut into segments.
 #
-# A segment is summed by one trainer, which adds what all have given in the order of the trainers. So a sum depends on
+# A segment is summed by one trainer, which adds the parts in the order of the trainers. So a sum depends on
 # no schedule, and is the same wherever a value is cut.
 
 LEAST_SEGMENT = 1 << 14
@@ -38,11 +38,11 @@ Key: TypeAlias = "tuple[int, int]"
 """Identifies an operation of a ring: a step, and the number of the ring's operations before it in that step."""
 
 NEVER: Key = (-(1 << 62), 0)
-"""Before all operations."""
+"""The key before those of all operations."""
 
 
 class Part(NamedTuple):
-    """A trainer's part in an operation: what to do, and its value, or a segment of it.
+    """A trainer's part in an operation: the operation, and the trainer's value, or a segment of it.
 
     `root` is the trainer whose value a broadcast hands on. `averages`: whether a sum is one of gradients or of updates,
     which the program divides by the number of trainers. `form` describes the whole value.
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part for the trainer that sums `segment`. `had`: the last sum of this segment that the sender has."""
+    """A part for the trainer that sums `segment`. `had`: the last sum of this segment that the sender has received."""
 
     segment: int
     key: Key
@@ -66,7 +66,8 @@ class Piece(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What a segment was made of the parts of the trainers `of`. `floor`: the last sum that all of them have."""
+    """The result for a segment, made from the parts of the trainers `of`. `floor`: the last sum that all of them have.
+    """
 
     segment: int
     key: Key
@@ -87,9 +88,9 @@ class Statement(NamedTuple):
 
 
 def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Part]]:
-    """A part in segments, each with the number of the trainer that sums it unless that is gone.
+    """Cuts a part into segments; yields each with the number of the trainer that sums it unless that is gone.
 
-    What is small, or no array of numbers that are summed one by one, is one segment: the trainers take turns.
+    A value that is small, or is not an array summed element by element, is one segment: the trainers take turns.
     """
     value, count = part.value, len(trainers)
     if part.kind in _WHOLE or value.__class__ is not np.ndarray or value.nbytes < LEAST_SEGMENT * count:
@@ -103,8 +104,8 @@ def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Pa
 class Known(NamedTuple):
     """What the programs say about the operations of a ring on one variable: its declaration, and kinds with roots.
 
-    `fixed`: whether it always has the dims that are declared, as parameters and their gradients have. Others have those
-    of what is fed, whatever was declared for one size of batch.
+    `fixed`: whether it always has the dims that are declared, as parameters and their gradients have. Other variables
+    have the dims of the feed, whatever was declared for one size of batch.
     """
 
     declared: Var | None
@@ -112,7 +113,9 @@ class Known(NamedTuple):
     fixed: bool
 
     def allows(self, segment: int, trainers: Sequence[int], value: Value, part: Part | None = None) -> bool:
-        """Whether a segment of a value, or of a sum, may be one of this variable; where its dims are not known, any."""
+        """Whether a segment of a value, or of a sum, can be one of this variable. Where its dims are not known, every
+        segment can.
+        """
         if part is not None and (part.kind, part.root) not in self.kinds:
             return False
         if value is None:
@@ -137,12 +140,12 @@ class Known(NamedTuple):
 
 
 def without_value(part: Part, trainer: int) -> Part:
-    """What a trainer sends of its part: in a broadcast only the root has to give its value."""
+    """A part without the value, unless the operation needs it: in a broadcast only the root sends its value."""
     return part if part.kind != "c_broadcast" or part.root == trainer else part._replace(value=None)
 
 
 def fits(part: Part, own: Part) -> bool:
-    """Whether another trainer's part of an operation can be combined with this one's: see `combine`."""
+    """Whether another trainer's part of an operation can be combined with this one, as `combine` requires."""
     if (part.kind, part.root, part.averages) != (own.kind, own.root, own.averages):
         return False
     if part.form != own.form and part.kind != "c_allgather" and not isinstance(own.value, SelectedRows):
@@ -151,7 +154,7 @@ def fits(part: Part, own: Part) -> bool:
 
 
 def contradicts(part: Part, own: Part) -> bool:
-    """Whether another trainer's part can be none of this operation, whatever the trainers are fed."""
+    """Whether another trainer's part can't belong to this operation, whatever the trainers are fed."""
     if (part.kind, part.root, part.averages) != (own.kind, own.root, own.averages):
         return True
     rows = isinstance(part.value, SelectedRows) or isinstance(own.value, SelectedRows)
@@ -159,8 +162,8 @@ def contradicts(part: Part, own: Part) -> bool:
 
 
 def _alike(value: Value, own: Part) -> bool:
-    """Whether a value is of the kind, element type and dims of a part; how many rows there are is left open where the
-    trainers may have different numbers of them.
+    """Whether a value has the kind, element type and dims of a part. The number of rows may differ where the trainers
+    may have different numbers of them.
     """
     mine = own.value
     if isinstance(value, SelectedRows) or isinstance(mine, SelectedRows):
@@ -175,14 +178,16 @@ def _alike(value: Value, own: Part) -> bool:
 
 
 def is_result(total: Total, own: Part, trainer: int) -> bool:
-    """Whether a sum can be one that a trainer gets that has given this part."""
+    """Whether a total can be the result for a trainer with this part."""
     if not _alike(total.value, own):
         return False
     return own.kind != "c_reducescatter" or (trainer in total.of and len(total.value) % len(total.of) == 0)
 
 
 def joined(part: Part, totals: Mapping[int, Total], trainer: int) -> Value:
-    """What a trainer gets that has given this part; an array that nobody else has if it was cut."""
+    """The result for a trainer with this part, from the totals of its segments; if it was cut, a new array of the
+    trainer's own.
+    """
     first = next(iter(totals.values()))
     if part.kind == "c_reducescatter":
         return np.split(first.value, len(first.of))[first.of.index(trainer)]
@@ -192,7 +197,8 @@ def joined(part: Part, totals: Mapping[int, Total], trainer: int) -> Value:
 
 
 def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
-    """What is made of the parts. `count`: how many trainers the ring had at first. Raises DiagnosticError, at the op.
+    """The result of an operation from the parts of trainers. `count`: the original number of trainers in the ring.
+    Raises DiagnosticError, at the op.
 
     Sums that make an average stay averages over the trainers that have given a part.
     """
@@ -228,12 +234,12 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
 
 
 def _row(value: Value) -> str | None:
-    """What a row is; None if there are no rows."""
+    """A description of one row of a value; None if there are no rows."""
     return f"{value.dtype} {value.shape[1:]}" if value.ndim else None
 
 
 def _shared(value: Value) -> Value:
-    """A value that several trainers get: an array can't be written to."""
+    """The value in a form that several trainers may share: arrays are made read-only."""
     if value.__class__ is np.ndarray:
         value = value.view()
         value.setflags(write=False)
@@ -270,7 +276,7 @@ _WHOLE = ("c_allgather", "c_reducescatter")
 """Kinds whose result has other dims than their parts: they are not cut."""
 
 
-# A segment of what trainers sum, at the trainer that sums it.
+# A segment of a value, at the trainer that sums it.
 
 
 class Segment:
@@ -284,41 +290,42 @@ class Segment:
         self.number = number
         self.queues: dict[int, deque[Piece]] = {trainer: deque() for trainer in trainers}
         self.taking = taking
-        """Whether statements are waited for."""
+        """Whether the segment waits for statements."""
         self.wanted: set[int] | None = None
         """Trainers whose statements are awaited; None: this trainer does not know yet that it sums the segment."""
         self.statements: dict[int, Statement] = {}
         self._done = NEVER
-        """The last operation that was summed, here or by the trainer before."""
+        """The last operation that was summed, by this trainer or its predecessor."""
 
     def add(self, trainer: int, piece: Piece) -> None:
-        """A piece has come; one that has been summed already may have been sent again."""
+        """Adds a piece that has arrived. A piece that has been summed already was sent again, and is ignored."""
         if piece.key > self._done:
             self.queues[trainer].append(piece)
 
     def next_step(self) -> int:
-        """The step of the operation that is next."""
+        """The step of the next operation."""
         return min((queue[0].key[0] for queue in self.queues.values() if queue), default=0)
 
     def needed(self, live: Collection[int], since: Mapping[int, int]) -> set[int]:
-        """The trainers that take part in the operation that is next. `since`: from which step on some do."""
+        """The trainers that take part in the next operation. `since`: for trainers that came back, their first steps.
+        """
         if not since:
             return set(live)
         step = self.next_step()
         return {index for index in live if since.get(index, step) <= step}
 
     def missing(self, live: Collection[int], since: Mapping[int, int]) -> list[int]:
-        """The trainers that are waited for."""
+        """The trainers whose pieces, or statements, are missing."""
         if self.taking:
             return sorted((self.wanted or set()) - set(self.statements))
         return sorted(index for index in self.needed(live, since) if not self.queues[index])
 
     def ready(self, live: Collection[int], since: Mapping[int, int]) -> bool:
-        """Whether all parts of the operation that is next have come."""
+        """Whether all parts of the next operation have come."""
         return not self.taking and bool(needed := self.needed(live, since)) and all(map(self.queues.get, needed))
 
     def take_parts(self, since: Mapping[int, int]) -> dict[int, Piece]:
-        """The parts of the operation that is next, in the order of the trainers."""
+        """Removes and returns the pieces of the next operation, in the order of the trainers."""
         step = self.next_step() if since else 0
         pieces = {
             index: queue.popleft()
@@ -329,13 +336,15 @@ class Segment:
         return pieces
 
     def take_over(self, trainers: Iterable[int], own: int, statement: Statement) -> None:
-        """The trainer `own` sums the segment from now on, once it has the statements of these; its own is the first."""
+        """Makes the trainer `own` sum the segment from now on, once the statements of `trainers` have come. `statement`
+        is its own.
+        """
         self.wanted = set(trainers)
         self.statements[own] = statement
 
     def agreed(self) -> dict[int, list[Total]] | None:
-        """The sums that each trainer lacks, once all have reported; then the operation after these is next.
-        None: a report is missing.
+        """The sums that each trainer lacks, once all statements have come; the operation after these sums is then the
+        next one. None: a statement is missing.
         """
         if not self.taking or self.wanted is None or self.wanted - set(self.statements):
             return None
@@ -359,8 +368,7 @@ class Segment:
 # takes more than twice the value, however many trainers there are, and nothing is handed on more than twice. Small
 # values are not cut; the trainers take turns in summing them.
 #
-# Other than in Fluid a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
-# Other than in Fluid a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
+# Unlike in Fluid, a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
 # local SGD has learnt) stay averages over the trainers that are left. One that has left sums on for the others. If its
 # process is gone, the next trainer sums in its place. All remaining trainers report to it which sums they have. Sums
 # that a trainer lacks are sent again, and so are the parts that were not summed.
@@ -374,26 +382,26 @@ _OF_OTHERS = {PIECE: Piece, TOTAL: Total, STATEMENT: Statement}
 
 
 class _Operation:
-    """An operation whose sums have not all come."""
+    """An operation, some of whose sums have not come yet."""
 
     def __init__(self, message: Message, parts: Mapping[int, Part]):
         self.message = message
         self.parts = parts
-        """What this trainer gives, by segment."""
+        """The parts of this trainer, by segment."""
         self.totals: dict[int, Total] = {}
 
 
 class RingListener:
-    """What is told of a trainer's side of a ring; every method may be overridden."""
+    """Notified of the sums at a trainer's side of a ring; every method may be overridden."""
 
     refuses = False
-    """Whether `wrong` refuses trainers. If nobody does, a part of another operation is an error."""
+    """Whether `wrong` refuses trainers. If no listener does, a part of another operation is an error."""
 
     def summed(self, step: int, trainers: Sequence[int]) -> None:
-        """A sum was made here, in this step, of the parts of these trainers."""
+        """Called after a sum was made here, in this step, from the parts of these trainers."""
 
     def wrong(self, trainer: int, reason: str) -> None:
-        """A trainer is refused, as it has given a part of another operation."""
+        """Called when a trainer is refused because it has sent a part of another operation."""
 
 
 class Ring(Machine):
@@ -415,24 +423,24 @@ class Ring(Machine):
         """The sides of the other trainers, once they are made."""
         self._listeners: list[RingListener] = []
         self.known = known
-        """What the programs say about each variable of the ring."""
+        """The declarations and operations of each variable of the ring, from the programs."""
         self._trainers = dict(trainers)
         self._members = sorted(trainers)
         self._ops = ops
-        """An op of the ring for each variable that it works on, for messages."""
+        """For each variable of the ring, an op that uses it, for messages."""
         self.live = set(self._members)
         """The trainers that take part."""
         self._announced: list[tuple[int, int]] = []
         self._from: dict[int, int] = {}
-        """The trainers that came back, and the first step in which each takes part."""
+        """The trainers that came back, with the first step in which each takes part."""
         self._begin()
 
     def listen(self, listener: RingListener) -> None:
-        """From now on the listener is told of the sums made here."""
+        """Adds a listener for the sums made here."""
         self._listeners.append(listener)
 
     def meet(self, others: Mapping[int, Ring]) -> None:
-        """These are the sides of the other trainers."""
+        """Sets the sides of the other trainers."""
         self.others = dict(others)
 
     def _begin(self) -> None:
@@ -440,24 +448,24 @@ class Ring(Machine):
         self._present = set(members)
         """The trainers whose processes run."""
         self._lives = dict.fromkeys(members, 0)
-        """How often each has come back."""
+        """How often each trainer has come back."""
         self._sums = {segment: segment for segment in members}
         """The number of the trainer that sums each segment, by segment."""
         self._segments = {self.index: Segment(self.index, members, taking=False)}
         self._last = NEVER
-        """The trainer's last operation."""
+        """The key of the trainer's last operation."""
         self._open: dict[Key, _Operation] = {}
         self._had = dict.fromkeys(members, NEVER)
-        """The last sum of each segment that has come."""
+        """The key of the last sum of each segment that this trainer has received."""
         self._pending: dict[int, deque[Piece]] = {segment: deque() for segment in members}
-        """The trainer's pieces that no sum has come of."""
+        """The trainer's pieces, by segment, whose sums have not come yet."""
         self._kept: dict[int, deque[Total]] = {segment: deque() for segment in members}
-        """The sums that others may lack."""
+        """The sums, by segment, that others may lack."""
 
     # messages
 
     def accepts(self, message: Message) -> bool:
-        """Whether a message, of another process, is one that another side may send."""
+        """Whether a message of another process is one that another side of the ring may send."""
         payload, form = message.payload, _OF_OTHERS.get(message.kind)
         if form is None or message.trainer not in self.others:
             return message.kind == COMPLETE and message.trainer in self.others
@@ -471,26 +479,26 @@ class Ring(Machine):
         return all(self._may_be(each) for each in totals)
 
     def _awaits(self, total: Total, trainer: int) -> bool:
-        """Whether a sum is one that this trainer waits for, or an old one, and of the trainer that makes it."""
+        """Whether a sum comes from the trainer that makes it, and is either awaited here or an old one."""
         if self._sums.get(total.segment) != trainer:
             return False
         return total.key <= self._had[total.segment] or (total.key in self._open and self._is_own(total))
 
     def _may_state(self, statement: Statement) -> bool:
-        """Whether a trainer can have these sums: of each, this one has given its part."""
+        """Whether a trainer can have the sums that it states: this trainer must have given its part of each."""
         return statement.had <= self._last and all(
             total.segment == statement.segment and total.key <= statement.had and self._is_own(total)
             for total in statement.kept
         )
 
     def _is_own(self, total: Total) -> bool:
-        """Whether a sum fits the part that this trainer has given, as far as it still knows it."""
+        """Whether a sum fits this trainer's part, as far as that is still known."""
         operation = self._open.get(total.key)
         own = None if operation is None else operation.parts.get(total.segment)
         return operation is None or (own is not None and is_result(total, own, self.index))
 
     def _may_be(self, each: Piece | Total) -> bool:
-        """Whether a part or a sum is one of this ring's operations, as far as the programs say."""
+        """Whether a part or a sum can be one of this ring's operations, according to the programs."""
         known = self.known.get(each.variable)
         if each.variable not in self._ops or each.segment not in self._pending or each.key <= NEVER:
             return False
@@ -503,9 +511,11 @@ class Ring(Machine):
         return known is None or known.allows(each.segment, self._members, value, part)
 
     def _in_step(self, pieces: dict[int, Piece]) -> dict[int, Piece]:
-        """The parts that are of the operation of this trainer's own; the others are refused, where somebody does.
+        """The pieces that belong to the same operation as this trainer's own; the others are refused if a listener does
+        that.
 
-        Where the parts of most trainers are of other dims than its own, or as many, nobody knows who is wrong.
+        If the pieces that agree with the dims of the own part are not the majority, it is not known which trainers are
+        wrong, and no piece is refused for its dims.
         """
         own, refusing = pieces.get(self.index), [one for one in self._listeners if one.refuses]
         if own is None or not refusing:
@@ -547,7 +557,7 @@ class Ring(Machine):
                 self.send_complete(message.step)
 
     def send_complete(self, step: int, payload: bool | None = None) -> None:
-        """Tells the others that the trainer takes no part any more; `GONE`: that its process is gone, too."""
+        """Notifies the others that the trainer takes no part any more; with `GONE`, that its process has ended, too."""
         for other in self.others.values():
             self.network.link(self, other, self.index).post(COMPLETE, step, "", payload)
 
@@ -567,7 +577,7 @@ class Ring(Machine):
             self._give(piece)
 
     def _give(self, piece: Piece) -> None:
-        """Hands a piece to the trainer that sums it."""
+        """Sends a piece to the trainer that sums it."""
         to = self._sums[piece.segment]
         if to == self.index:
             self._take_piece(to, piece)
@@ -601,7 +611,9 @@ class Ring(Machine):
     # sums
 
     def _segment(self, number: int) -> Segment:
-        """A segment that this trainer sums, or is to sum by the word of others."""
+        """The segment with this number, which this trainer sums, or will sum when it learns that another trainer is
+        gone.
+        """
         known = self._segments.get(number)
         if known is None:
             known = self._segments[number] = Segment(number, self._members, taking=True)
@@ -634,10 +646,10 @@ class Ring(Machine):
         elif to in self._present:
             self._send(TOTAL, to, total)
 
-    # trainers that leave and come back
+    # trainers that leave or rejoin
 
     def _without(self, trainer: int, *, gone: bool) -> None:
-        """A trainer takes no part any more."""
+        """Removes a trainer from the ring's operations. `gone`: its process has ended, too."""
         self.live.discard(trainer)
         if gone and trainer in self._present and trainer != self.index:
             self._present.discard(trainer)
@@ -666,14 +678,14 @@ class Ring(Machine):
             self._give(piece)
 
     def _take_over(self, segment: Segment) -> None:
-        """Begins to sum a segment in another trainer's place, once all have stated their sums."""
+        """Begins to sum a segment in another trainer's place, once all statements have come."""
         for trainer, lacking in (segment.agreed() or {}).items():
             for total in lacking:
                 self._hand_out(trainer, total)
         self._go_on(segment)
 
     def announce(self, trainer: int, step: int) -> None:
-        """A trainer that was here comes back, and takes part from this step."""
+        """Lets a trainer that was here before take part again from this step."""
         self._announced.append((trainer, step))
         self._admit()
 
@@ -687,7 +699,7 @@ class Ring(Machine):
                 self._lives[index] += 1
 
     def come_back(self) -> None:
-        """The process runs again after a crash. It knows what the others know, and sums nothing at first."""
+        """Restarts this side after a crash: it takes over the state of the others, and sums nothing at first."""
         self.down = False
         up = {index: side for index, side in self.others.items() if not side.down}
         self._begin()
@@ -714,7 +726,7 @@ class Ring(Machine):
         return tuple(self._trainers[index].name for index in sorted(awaited))
 
     def waiting(self) -> Waiting | None:
-        """The wait for trainers whose parts are missing in a sum begun here; None if no part is missing."""
+        """The wait for trainers whose parts are missing in a sum that has begun here; None if no part is missing."""
         for segment in self._segments.values():
             come = next((queue[0] for queue in segment.queues.values() if queue), None)
             missing = segment.missing(self.live, self._from)
@@ -734,8 +746,8 @@ def make_rings(
     ops: Mapping[str, Op],
     known: Mapping[str, Known] = EMPTY,
 ) -> list[Ring]:
-    """The sides of all trainers of a ring, each of which knows the others. `known`: what the programs say about its
-    variables.
+    """The sides of all trainers of a ring, connected with each other. `known`: the declarations and operations of its
+    variables, from the programs.
     """
     rings = {index: Ring(ring, network, index, trainers, ops, known) for index in sorted(trainers)}
     for side in rings.values():
@@ -753,7 +765,7 @@ class RingReplies(Replies):
         self._rings = tuple(dict.fromkeys(rings))
 
     def silent(self) -> tuple[str, ...]:
-        """The trainers that have not come, or whose sums have not."""
+        """The trainers whose parts, or sums, have not come."""
         return tuple(dict.fromkeys(name for side in self._rings for name in side.missing()))
 
 
@@ -761,7 +773,7 @@ class RingReplies(Replies):
 # executor adds to a program. The machines that carry them out stand above.
 
 REDUCE_TYPES: tuple[AllReduce, ...] = ("sum", "prod", "max", "min")
-"""What the numbers of the older op's `reduce_type` mean."""
+"""The operations for the numbers of the older op's `reduce_type`."""
 
 
 _OF_ROWS = ("c_allreduce_sum", AVERAGE, "c_broadcast")
@@ -769,7 +781,7 @@ _OF_ROWS = ("c_allreduce_sum", AVERAGE, "c_broadcast")
 
 
 def kind_of(op: Op) -> str:
-    """What a collective op does, under the name of the newer op."""
+    """The kind of a collective op, under the name of the newer op."""
     if op.type == "allreduce":
         number: Any = op.attrs.get("reduce_type", 0)
         return f"c_allreduce_{REDUCE_TYPES[int(number)]}"
@@ -783,7 +795,7 @@ def ring_of(op: Op) -> str:
 
 
 def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]:
-    """What programs say about the variables of each ring, by the ring's name."""
+    """The operations on the variables of each ring, from the programs, by the ring's name."""
     kinds: dict[str, dict[str, set[tuple[str, int]]]] = {}
     declared: dict[str, Var] = {}
     fixed: set[str] = set()
@@ -810,7 +822,7 @@ def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]
 
 
 def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ring]) -> Action:
-    """The action of collective ops that begin together."""
+    """The action of collective ops that begin at the same time."""
     sides = [rings[f"{trainer.name}/{ring_of(op)}"] for op in exchange.ops]
     links = [trainer.network.link(trainer, side, trainer.index) for side in sides]
     forms: list[tuple[str, int, bool]] = []
@@ -835,7 +847,7 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
 
 
 def numbers_of(op: Op, kind: str, value: Value) -> Value:
-    """What trainers exchange of a value that is no array: of a ragged tensor its numbers. Raises DiagnosticError."""
+    """The array that trainers exchange for a value; for a ragged tensor its numbers. Raises DiagnosticError."""
     if isinstance(value, LoDTensor):
         return value.data
     if isinstance(value, SelectedRows) and kind in _OF_ROWS:
@@ -845,12 +857,14 @@ def numbers_of(op: Op, kind: str, value: Value) -> Value:
 
 
 def _owned(value: Value) -> Value:
-    """A value that may be changed in place. (An array that can be written to is nobody else's.)"""
+    """A value that may be changed in place: a copy of a read-only array, else the value itself. (No other machine
+    shares an array that is writable.)
+    """
     return value if value.__class__ is np.ndarray and value.flags.writeable else own_copy(value)
 
 
 def plays_executor(startup: Program) -> bool:
-    """Whether a trainer leaves it to Fluid's multi-process executor to average gradients (mode nccl2)."""
+    """Whether a trainer relies on Fluid's multi-process executor to average gradients (mode nccl2)."""
     return any(op.type == "gen_nccl_id" for op in startup.main_block.ops)
 
 
@@ -873,7 +887,7 @@ def with_averages(main: Program) -> Program:
 
 
 def with_broadcasts(startup: Program, main: Program) -> Program:
-    """The start-up program that ends with the parameters of trainer 0 for all, as that executor starts."""
+    """The start-up program, followed by broadcasts of trainer 0's parameters, as that executor starts."""
     made = {name for op in startup.main_block.ops for name in op.output_names}
     names = dict.fromkeys(p for op in main.main_block.ops for p, _ in op.role_pairs if p in made)
     ops = [

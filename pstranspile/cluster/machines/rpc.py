@@ -1,4 +1,4 @@
-"""What a trainer's ops do that talk to servers directly, without a communicator."""
+"""The actions of a trainer's ops that exchange messages with servers directly, without a communicator."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from pstranspile.runtime.values.encoding import encode, refuse, write_file
 def write_whole(
     op: Op, names: Sequence[str], servers: int, folder: str | Path
 ) -> Callable[[list[Value]], Sequence[Value]]:
-    """What to do with the slices, in the order asked for: write them to the op's file, one after another.
+    """The function that writes the slices, in the order requested, one after another to the op's file.
 
     Raises DiagnosticError if the op's lists don't go together, or the slices don't make up the whole (which Fluid does
-    not look at: its file of a value that several servers have is too long).
+    not check: its file of a value that several servers have is too long).
     """
     attrs: dict[str, Any] = {**op.attrs}
     shape = tuple(map(int, attrs.get("shape", ())))
@@ -72,7 +72,9 @@ def write_whole(
 
 
 def _joined_rows(parts: Sequence[Any]) -> SelectedRows:
-    """The rows of a large table whose parts follow each other, or which has a row for every id."""
+    """The rows of a large table from its parts, which follow each other or belong to a table that has a row for every
+    id.
+    """
     if takes_any_id((parts[0].height, *parts[0].value.shape[1:])):
         ids = np.concatenate([part.rows for part in parts])
         order = ids.argsort(kind="stable")
@@ -98,7 +100,7 @@ class _Lookups:
         self.posts = [link.post for link in links]
         self.asked = [link for link in links for _ in ops]
         self.tables = list(zip(*(text_list(op, "table_names") for op in ops), strict=True))
-        """For every server the names of its parts of the tables."""
+        """For every server, the names of its parts of the tables."""
         self.ends = np.cumsum((0, *number_list(ops[0], "height_sections")))
         table = program.main_block.vars.get(ops[0].inputs["W"][0])
         self.width = table.shape[1] if table is not None and len(table.shape) == 2 else 0
@@ -107,7 +109,7 @@ class _Lookups:
         self.answers = len(ops) * len(endpoints)
 
     def ask(self, values: Sequence[Value], slot: int) -> Join:
-        """Asks for the rows, in slots from `slot` on; gives what makes the outputs of the answers."""
+        """Requests the rows, in slots from `slot` on; returns the function that makes the outputs from the answers."""
         padding, step = self.padding, self.trainer.step
         data = [value.data if value.__class__ is LoDTensor else value for value in values]
         flat = data[0].reshape(-1) if len(data) == 1 else np.concatenate([ids.reshape(-1) for ids in data])
@@ -120,7 +122,7 @@ class _Lookups:
         bounds = [sizes[place] for place in self.inputs]
         begin, asked = 0, list[int]()
         for post, tables, ids in zip(self.posts, self.tables, parts, strict=True):
-            cuts = order[begin : begin + len(ids)].searchsorted(bounds).tolist()  # in a section, places ascend
+            cuts = order[begin : begin + len(ids)].searchsorted(bounds).tolist()  # each section is in ascending order
             begin += len(ids)
             for table, (start, stop) in zip(tables, pairwise(cuts), strict=True):
                 post(LOOKUP, step, table, ids[start:stop], slot)
@@ -152,7 +154,7 @@ def _drops_last_dim(op: Op) -> bool:
 
 
 def _cut_alike(op: Op, program: Program) -> object:
-    """A value that lookups share whose tables are cut alike and have rows of one kind."""
+    """A key that is equal for lookups whose tables are cut alike and have rows of one kind."""
     table = program.main_block.vars.get(op.inputs["W"][0])
     kind = (table.dtype, table.shape[1:]) if table is not None else op.inputs["W"]
     return kind, text_list(op, "endpoints"), number_list(op, "height_sections"), _padding(op), _drops_last_dim(op)
@@ -183,7 +185,7 @@ def make_lookup(trainer: Trainer, exchange: Exchange, program: Program, servers:
 
 
 def _shared_out(rows: Value, values: Sequence[Value], data: Sequence[Value], last_dim: bool) -> list[Value]:
-    """The rows looked up for all ids, dealt out to the outputs, with the dims and the LoD of the ids."""
+    """The rows looked up for all ids, divided among the outputs, with the dims and the LoD of the ids."""
     out: list[Value] = []
     start = 0
     for value, ids in zip(values, data, strict=True):
@@ -213,7 +215,8 @@ def counts_steps(op: Op) -> bool:
 
 
 def send_targets(trainer: Trainer, op: Op, servers: Servers) -> list[tuple[Link, str, int]]:
-    """The targets of a `send`: link, name on the server, and index of the input (or of a single input's section).
+    """The targets of a `send`: link, name on the server, and index of the input (or of a section, if there is one
+    input).
 
     A step counter goes to every endpoint.
     """
@@ -262,18 +265,20 @@ def _barrier(kind: str) -> Maker:
 
 
 def report(trainer: Trainer, kind: str, links: Sequence[Link], label: str | None = None) -> None:
-    """Tells servers that the trainer has come to a barrier. `label`: of which program, where several take turns."""
+    """Sends servers the message that the trainer has come to a barrier. `label`: the name of its program, where several
+    take turns.
+    """
     step = trainer.step
     for link in links:
         link.post(kind, step, "", label)
 
 
 Request: TypeAlias = "tuple[Link, str, str]"
-"""What to ask for: link, kind of message, name on the server."""
+"""A request to a server: link, kind of message, name on the server."""
 
 
 def requests_of(trainer: Trainer, ops: Sequence[Op], servers: Servers) -> tuple[list[Request], list[int]]:
-    """What several `recv` ask for, and of how many answers in a row each of their outputs is made."""
+    """The requests of several `recv`, and the number of consecutive answers that make up each of their outputs."""
     requests: list[Request] = []
     counts: list[int] = []
     for op in ops:
@@ -288,7 +293,7 @@ def requests_of(trainer: Trainer, ops: Sequence[Op], servers: Servers) -> tuple[
 
 
 def _joined(counts: Sequence[int]) -> Callable[[list[Value]], list[Value]] | None:
-    """Makes outputs of so many answers each; None if each answer is an output."""
+    """A function that joins the answers to outputs, `counts` of them for each; None if each answer is an output."""
     if all(count == 1 for count in counts):
         return None
     ends = np.cumsum((0, *counts))
@@ -299,7 +304,9 @@ def _joined(counts: Sequence[int]) -> Callable[[list[Value]], list[Value]] | Non
 def _ask(
     trainer: Trainer, requests: Sequence[Request], join: Join | None, payloads: Sequence[Value] | None = None
 ) -> Action:
-    """Sends all requests at once, and waits for the replies. The requests bring `payloads`, else the values to send."""
+    """An action that sends all requests at once, and waits for the replies. The requests carry `payloads`, or else the
+    values to send.
+    """
     posts = [(link.post, kind, name, slot) for slot, (link, kind, name) in enumerate(requests)]
     asked = [link for link, _, _ in requests]
     nothing = [None] * len(posts)
@@ -319,8 +326,10 @@ def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
 
 
 def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequence[int]) -> Join:
-    """Makes outputs of so many answers each. Raises DiagnosticError where a declared tensor is no plain array. Copies
-    values that the trainer itself changes, because all trainers that asked share one answer.
+    """A function that makes the outputs from the answers, `counts` of them for each, and checks them.
+
+    It raises DiagnosticError where a declared tensor is no plain array, and copies values that the trainer itself
+    changes, because all trainers that asked share one answer.
     """
     changed, outputs, together = trainer.role.changed, exchange.outputs, _joined(counts)
     own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
@@ -347,7 +356,7 @@ def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequ
 
 
 def _form(declared: Var) -> tuple[str, int]:
-    """The element type of a tensor, and how many elements it has (-1: any number)."""
+    """The numpy name of a tensor's element type, and its number of elements (-1: any number)."""
     assert declared.dtype is not None
     return NUMPY_TYPES[declared.dtype], prod(declared.shape) if min(declared.shape, default=1) >= 0 else -1
 
@@ -376,7 +385,7 @@ def _shrink(trainer: Trainer, exchange: Exchange, program: Program, servers: Ser
 
 
 def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
-    """Fetches the slices of a variable as they are now, and writes the whole to a file."""
+    """An action that fetches the current slices of a variable, and writes the whole to a file."""
     op = exchange.op
     names = text_list(op, "remote_varnames")
     links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "endpoints")]

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, written down: faults, their text, and scenarios of seeds (docs/reference/faults.md)."""
+"""Faults of a run, their text, and scenarios drawn from seeds (docs/reference/faults.md)."""
 
 from __future__ import annotations
 
@@ -14,47 +14,52 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.run.feeds import near
 
-# What goes wrong in a run, written down: one line for each thing, steps numbered from 1 (docs/reference/faults.md).
+# A scenario is a text with one fault per line. Steps are numbered from 1 (docs/reference/faults.md):
 #
-# seed 7                                  # of the random choices delay 0.2 1..40                         # a fifth of
-# all messages takes 1 to 40 ticks longer drop 0.1                                # is sent again until it arrives
-# duplicate 0.1 keep 2 in kept                          # servers write their state to files of this folder after every
-# 2 updates late trainer_1 200                      # starts 200 ticks after the others slow trainer_2 30
-# # takes 30 ticks longer for each step leave trainer_2 step 5 crash trainer_1 step 3 after 2          # in step 3, when
-# it has sent 2 messages rejoin trainer_1 step 6 crash pserver_0 step 4 restart 50 partition trainer_0 | pserver_0,
-# pserver_1 from 100 to 300
+#   seed 7                                  # of the random choices
+#   delay 0.2 1..40                         # a fifth of all messages takes 1 to 40 ticks longer
+#   drop 0.1                                # a tenth is lost, and sent again until it arrives
+#   duplicate 0.1                           # a tenth arrives twice
+#   keep 2 in kept                          # servers save their state to files of this folder after every 2 updates
+#   late trainer_1 200                      # starts 200 ticks after the others
+#   slow trainer_2 30                       # takes 30 ticks longer for each step
+#   leave trainer_2 step 5                  # leaves in good order before step 5
+#   crash trainer_1 step 3 after 2          # in step 3, when it has sent 2 messages
+#   rejoin trainer_1 step 6                 # is started again, and takes part from step 6 on
+#   crash pserver_0 step 4 restart 50       # before its update 4; starts again after 50 ticks
+#   partition trainer_0 | pserver_0, pserver_1 from 100 to 300
 
 NOTICE = 50
 """The default number of ticks after which the others notice that a machine has crashed."""
 
 
 class Late(NamedTuple):
-    """The trainer starts so many ticks after the others."""
+    """A fault: the trainer starts `ticks` ticks after the others."""
 
     machine: str
     ticks: int
 
 
 class Slow(NamedTuple):
-    """The trainer takes so many ticks longer for each step."""
+    """A fault: the trainer takes `ticks` ticks longer for each step."""
 
     machine: str
     ticks: int
 
 
 class Leave(NamedTuple):
-    """The trainer leaves in good order before the step: its data end."""
+    """A fault: the trainer leaves in good order before the step, as if its data had ended."""
 
     machine: str
     step: int
 
 
 class Crash(NamedTuple):
-    """The machine ends without a word, in a step, when it has sent (a server: taken) `after` messages of that step.
-    A server's step is the update that it makes next.
+    """A fault: the machine ends without a message, in a step, after it has sent (a server: taken) `after` messages of
+    that step. A server's step is the update that it makes next.
 
     `notice`: ticks after which the others learn of it, as of a broken connection; None: never. `restart`: ticks after
-    which a server is started again; None: never.
+    which a server is restarted; None: never.
     """
 
     machine: str
@@ -65,14 +70,14 @@ class Crash(NamedTuple):
 
 
 class Rejoin(NamedTuple):
-    """The trainer, if it has crashed or left, is started again, and takes part from the step, or as soon as it can."""
+    """A trainer that has crashed or left is restarted, and takes part from the step on, or as soon as it can."""
 
     machine: str
     step: int
 
 
 class Partition(NamedTuple):
-    """No message passes between the two sides from a tick to another; `until` None: for ever."""
+    """A fault: no message passes between the two sides from one tick to another; `until` None: for ever."""
 
     one: tuple[str, ...]
     other: tuple[str, ...]
@@ -86,8 +91,8 @@ Event: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition"
 class Scenario(NamedTuple):
     """What goes wrong in a run. `delay`, `drop` and `duplicate` are the chances of each message. Steps count from 1.
 
-    `ticks` are the shortest and the longest delay. `keep` says after how many updates a server's state is kept, to
-    which it returns when it is started again; `folder` where, as a file of each server ("": in memory).
+    `ticks` are the shortest and the longest delay. A server saves its state after every `keep` updates, and returns to
+    it at a restart; `folder` is the folder of the saved states, a file for each server ("": in memory).
     """
 
     seed: int = 0
@@ -101,7 +106,7 @@ class Scenario(NamedTuple):
 
     @property
     def restarts(self) -> bool:
-        """Whether a server is started again."""
+        """Whether a crash of the scenario is followed by a restart of the server."""
         return any(isinstance(event, Crash) and event.restart is not None for event in self.events)
 
     def chance_line(self, name: str) -> str:
@@ -110,7 +115,7 @@ class Scenario(NamedTuple):
         return f"{name} {getattr(self, name):g}{ticks}"
 
     def __str__(self) -> str:
-        """The text, which `parse_scenario` reads."""
+        """The text of the scenario, which `parse_scenario` reads."""
         lines = [f"seed {self.seed}"]
         if self.delay or self.ticks != Scenario().ticks:
             lines.append(self.chance_line("delay"))
@@ -121,7 +126,7 @@ class Scenario(NamedTuple):
 
 
 def line_of(event: Event) -> str:
-    """The line of a scenario that says what happens to machines."""
+    """The line of a scenario for an event."""
     if isinstance(event, Late):
         return f"late {event.machine} {event.ticks}"
     if isinstance(event, Slow):
@@ -148,22 +153,22 @@ def line_of(event: Event) -> str:
 # Reading scenarios from their text (docs/reference/faults.md).
 
 MOST_CHANCE = 0.9
-"""The largest chance of a fault of a message: some must come through."""
+"""The largest chance of a fault of messages, as some messages must arrive."""
 
 _DIGITS = re.compile("[0-9]{1,15}").fullmatch
 _MAX_BYTES = 16 << 20
 
 Words: TypeAlias = "Sequence[str]"
 Meaning: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition | Mapping[str, object]"
-"""An event, or fields of the scenario."""
+"""The meaning of a line: an event, or fields of the scenario."""
 
 
 class _WrongError(Exception):
-    """A line can't be read, and why."""
+    """A line can't be read, for the reason in the message."""
 
 
 class _MisplacedError(Exception):
-    """A line has another form than its kind; why, or nothing."""
+    """A line does not have the form of its kind; the message has the reason, or is empty."""
 
 
 class _Kind(NamedTuple):
@@ -253,17 +258,17 @@ def _chance(text: str) -> float:
 
 
 def _field(name: str, read: Callable[[str], object]) -> Callable[[Words], Meaning]:
-    """Lines of one word, which is a field of the scenario."""
+    """The meaning of lines with one word, which is a field of the scenario."""
     return lambda words: {name: read(words[0])}
 
 
 def _after_ticks(event: type[Late | Slow]) -> Callable[[Words], Meaning]:
-    """Lines `MACHINE TICKS`."""
+    """The meaning of lines `MACHINE TICKS`."""
     return lambda words: event(words[0], _number(words[1], 1))
 
 
 def _at_step(event: type[Leave | Rejoin]) -> Callable[[Words], Meaning]:
-    """Lines `MACHINE step STEP`."""
+    """The meaning of lines `MACHINE step STEP`."""
 
     def read(words: Words) -> Meaning:
         if words[1] != "step":
@@ -274,7 +279,7 @@ def _at_step(event: type[Leave | Rejoin]) -> Callable[[Words], Meaning]:
 
 
 def _options(words: Words, known: Words) -> dict[str, int]:
-    """`step 3 after 2`, as a mapping."""
+    """The options in words such as `step 3 after 2`, as a mapping."""
     if len(words) % 2:
         raise _MisplacedError
     given: dict[str, int] = {}
@@ -341,16 +346,16 @@ _KINDS = {
 """The kinds of lines, by their first word."""
 
 
-# Scenarios that seeds give.
+# Scenarios drawn from seeds.
 
 
 def random_scenario(
     seed: int, trainers: Sequence[str], servers: Sequence[str], steps: int, *, fatal: bool = False
 ) -> Scenario:
-    """A scenario that a seed gives: faults of messages, and a few of machines.
+    """A scenario drawn from a seed: faults of messages, and a few of machines.
 
-    With `fatal`, one of its events can't be got over: a crash that nobody notices, a server that is not started again,
-    or a partition that does not end.
+    With `fatal`, the cluster can't recover from one of its events: a crash that nobody notices, a server that is not
+    restarted, or a partition that does not end.
     """
     draw = random.Random(f"scenario {seed}")
     events = list(_random_events(draw, trainers, servers, steps))

@@ -1,9 +1,9 @@
 """A program of a machine as a coroutine: it stops where it must wait for other machines, and goes on with the answer.
 
 Block 0 becomes one generator function, as `pstranspile.runtime.run.source` makes an ordinary function of programs
-without exchanges. At an exchange it calls an action with the values to send. Unless the action gives None, the
-coroutine yields that with the number of the exchange, and is sent the values received. Machines whose programs differ
-only in names and in the machines they exchange messages with share the function.
+without exchanges. At an exchange it calls an action with the values to send. Unless the action returns None, the
+coroutine yields the result with the number of the exchange, and is sent the values received. Machines whose programs
+differ only in names and in the machines they exchange messages with share the function.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AVERAGE = "average"
 
 
 def is_collective(op_type: str) -> bool:
-    """Whether all trainers of a ring take part in ops of a type."""
+    """Whether ops of a type are collective: all trainers of a ring take part in them."""
     return op_type == AVERAGE or facts_of(op_type).communicates == "collective"
 
 
@@ -50,7 +50,7 @@ def exchanges_messages(op_type: str) -> bool:
 
 
 def is_silent(op_type: str) -> bool:
-    """Whether a cluster in one process does not need ops of a type: they compute and send nothing."""
+    """Whether a cluster in one process may omit ops of a type, because they compute and send nothing."""
     return facts_of(op_type).communicates in ("set-up", "stream")
 
 
@@ -91,7 +91,7 @@ def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
     """The program with an op `exchange` in place of each exchange of block 0, and the exchanges in order.
 
     Several `recv` or lookups in a row are one exchange: all requests are sent before the first answer is awaited.
-    Collective ops are deferred until an op needs their results, and are then one exchange, too.
+    Collective ops are deferred until an op needs their results; those deferred together are one exchange, too.
     """
     finder = _Exchanges()
     for op in program.main_block.ops:
@@ -110,7 +110,7 @@ class _Exchanges:
         """The variables that the deferred collective ops read or write."""
 
     def add(self, op: Op) -> None:
-        """The next op."""
+        """Adds the next op."""
         if is_silent(op.type):
             if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
                 self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
@@ -126,7 +126,7 @@ class _Exchanges:
             self._add_exchange(op)
 
     def _needed_by(self, op: Op) -> bool:
-        """Whether an op must come after the deferred ones. Its own blocks may name their variables, too."""
+        """Whether an op must come after the deferred ones, because it, or a block of it, uses their variables."""
         if exchanges_messages(op.type) and not is_collective(op.type):
             return True
         if any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values()):
@@ -134,7 +134,7 @@ class _Exchanges:
         return not self._touched.isdisjoint((*op.input_names, *op.output_names))
 
     def end(self) -> None:
-        """Adds the deferred collective ops here."""
+        """Adds the deferred collective ops at this point."""
         ops, self._deferred, self._touched = tuple(self._deferred), [], set()
         if ops:
             inputs, outputs = zip(*[(*op.inputs["X"], *op.outputs["Out"]) for op in ops], strict=True)
@@ -169,31 +169,31 @@ def changed_in_place(program: Program) -> frozenset[str]:
     return frozenset(changed)
 
 
-# What a trainer waits for in the middle of a program.
+# Waits of a trainer within a program.
 
 Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
-"""Makes the values that an op receives of the replies."""
+"""Makes the values that an op receives from the replies."""
 
 
 class Wait(ABC):
-    """What a machine must wait for. `missing` counts the values that have not come."""
+    """A wait of a machine. `missing` is the number of values that have not come."""
 
     __slots__ = ("missing", "values")
     missing: int
     values: list[Value]
-    """What has come so far."""
+    """The values that have come so far."""
 
     @abstractmethod
     def take(self, messages: Iterable[Message]) -> None:
-        """Replies have come."""
+        """Takes replies that have come."""
 
     @abstractmethod
     def join(self, values: list[Value]) -> Sequence[Value] | None:
-        """What the machine goes on with when nothing is missing, made of what has come."""
+        """The values with which the machine continues when nothing is missing, made from those that have come."""
 
     @abstractmethod
     def silent(self) -> tuple[str, ...]:
-        """The machines that have not come."""
+        """The machines whose messages have not come."""
 
 
 Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
@@ -228,19 +228,19 @@ class Replies(Wait):
         self.missing = missing
 
     def awaits(self, message: Message) -> bool:
-        """Whether a message is the answer for a slot that waits for one, from the machine that was asked."""
+        """Whether a message is an awaited answer: its slot is empty, and it comes from the machine that was asked."""
         slot, asked = message.slot, self._asked
         if not 0 <= slot < len(self.values) or self.values[slot] is not None or message.payload is None:
             return False
         return slot >= len(asked) or asked[slot].target.name == message.source
 
     def then(self, action: Callable[[], object]) -> Replies:
-        """Sets an action to run once all replies have come; gives the replies themselves."""
+        """Sets an action to run once all replies have come; returns the replies themselves."""
         self._then = action
         return self
 
     def join(self, values: list[Value]) -> Sequence[Value]:
-        """What the op receives."""
+        """The values that the op receives."""
         received = values if self._join is None else self._join(values)
         if self._then is not None:
             self._then()
@@ -266,18 +266,18 @@ class Blocked(Wait):
         self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
 
     def release(self) -> None:
-        """The machine goes on."""
+        """Lets the machine continue."""
         self.missing = 0
         self._machine.network.scheduler.wake(self._machine)
 
     def take(self, messages: Iterable[Message]) -> None:
-        """Replies to what was asked before are not waited for."""
+        """Ignores replies to earlier requests."""
 
     def join(self, values: list[Value]) -> None:
-        """A machine that was released has received nothing."""
+        """Returns None, as the machine has received no values."""
 
     def silent(self) -> tuple[str, ...]:
-        """Names of the machines that are to release this one."""
+        """The names of the machines that are to release this one."""
         return self._silent
 
     def __str__(self) -> str:
@@ -292,11 +292,11 @@ Coroutine: TypeAlias = "Generator[Stop, Sequence[Value] | None, Sequence[Value]]
 """A program under way: yields where it stops, is sent the values received, returns the fetched values."""
 
 REFUSALS = (ValueError, TypeError, IndexError, OverflowError)
-"""The exceptions of actions and joins for values that they can't take."""
+"""The exceptions that actions and joins raise for values that they do not accept."""
 
 
 def refused(op: Op, values: Sequence[Value], problem: Exception) -> DiagnosticError:
-    """The error for an exchange whose action can't take the values."""
+    """The error for an exchange whose action does not accept the values."""
     notes = [Note(f"it is given {', '.join(map(describe, values))}")]
     return DiagnosticError([at_op("run-op-failed", str(problem), op, notes=notes)])
 
@@ -306,7 +306,7 @@ def _never(*_values: Value) -> Value:
 
 
 class ScriptSource(Source):
-    """Writes the generator function."""
+    """Writes the generator function of a program."""
 
     PARAMETERS: ClassVar = "frame, find, held, feeds, actions"
     _exchanges = 0
@@ -359,7 +359,7 @@ class ScriptSource(Source):
             self._store(index, name, f"r[{place}]", ValueKind.ANYTHING if ragged else self._received(name))
 
     def _received(self, name: str) -> ValueKind:
-        """The kind of a received variable's value, which `rpc.checked` guarantees."""
+        """The kind of a received variable's value, as `rpc.checked` guarantees it."""
         return ValueKind.ARRAY if is_plain(self.program, name) else ValueKind.ANYTHING
 
 
@@ -388,7 +388,7 @@ class Library:
         self._known: dict[object, list[tuple[Program, Code]]] = {}
 
     def find(self, script: Script, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
-        """A function for the script: one made for a program that is the same up to names, or a new one."""
+        """The function for the script: that of a program which is the same up to names, or a new one."""
         key = (shape_of(script.rewritten), script.feeds, script.fetches, not_plain, rows)
         known = self._known.setdefault(key, [])
         for program, code in known:
@@ -400,7 +400,9 @@ class Library:
 
 
 def _same_in_context(one: Program, other: Program, bound: Sequence[BoundOp]) -> bool:
-    """Whether ops that use the names themselves (for random numbers, declarations) name the same variables."""
+    """Whether ops that depend on names themselves (for random numbers or declarations) have the same names in both
+    programs.
+    """
     pairs = zip(bound, one.main_block.ops, other.main_block.ops, strict=True)
     return all(
         a is b or (a.inputs == b.inputs and a.outputs == b.outputs)
@@ -410,7 +412,7 @@ def _same_in_context(one: Program, other: Program, bound: Sequence[BoundOp]) -> 
 
 
 def shape_of(program: Program) -> object:
-    """A value that two programs share if they are the same up to the names of variables that are not persistable."""
+    """A key that two programs share if they are the same up to the names of variables that are not persistable."""
     variables = program.main_block.vars
     numbers: dict[str, object] = {}
 
@@ -444,7 +446,8 @@ class Script(Prepared):
     def begin(
         self, feed: Mapping[str, Any], extra: Mapping[str, Any], actions: Sequence[Action]
     ) -> tuple[Coroutine, Stop | None]:
-        """The program under way, and where it first stops; None if it has ended. Raises DiagnosticError.
+        """Starts the program; returns its coroutine and its first stop, which is None if it has ended. Raises
+        DiagnosticError.
 
         `extra` inputs are no part of the batch. `actions` are those of the exchanges. A program that has ended leaves
         the fetched values in `ended`.
@@ -472,7 +475,7 @@ class Script(Prepared):
                 raise
 
     def explain(self, problem: Exception) -> None:
-        """Raises the DiagnosticError for what went wrong in an op of the coroutine, if it was in one."""
+        """Raises the DiagnosticError for an exception in an op of the coroutine, if it came from one."""
         if isinstance(problem, DiagnosticError):
             raise problem
         assert self.frame is not None
@@ -487,7 +490,7 @@ class Script(Prepared):
         self._explain(self.frame, problem)
 
     def reported_op(self, index: int, name: str) -> Op:
-        """The op that an error names: of an exchange, the original op."""
+        """The op that an error names; for an exchange, the original op."""
         op = super().reported_op(index, name)
         if op.type != EXCHANGE:
             return op
@@ -524,7 +527,7 @@ class Script(Prepared):
         return Code(source, source.compiled(f"<script {id(source):x}>"))
 
 
-# A trainer's program as it runs: from one exchange with other machines to the next, until it has ended.
+# A trainer's program in execution, from one exchange with other machines to the next, until it has ended.
 
 
 class Ended(NamedTuple):
@@ -534,7 +537,9 @@ class Ended(NamedTuple):
 
 
 class Runner:
-    """A program ready to run. `name`: of a program that steps run, None of any other; `actions`: of its exchanges."""
+    """A program ready to run. `name` is the name of a program that steps run, else None; `actions` are those of its
+    exchanges.
+    """
 
     def __init__(self, script: Script, name: str | None, actions: Sequence[Action]):
         self.script = script
@@ -550,11 +555,11 @@ class Runner:
         return Ended(self.script.ended) if stop is None else self._go_on(*stop)
 
     def resume(self, wait: Wait) -> Ended | Wait:
-        """Goes on with what the program has waited for. Raises DiagnosticError."""
+        """Continues with the values for which the program has waited. Raises DiagnosticError."""
         return self._go_on(self._place, wait)
 
     def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> Ended | Wait:
-        """Goes on from an exchange with the result of its action, until the program must wait or has ended."""
+        """Continues from an exchange with the result of its action, until the program must wait or has ended."""
         coroutine = self._coroutine
         assert coroutine is not None
         while True:

@@ -1,13 +1,14 @@
 """A server: its start-up program, then `listen_and_serv` until all trainers have left.
 
-This module has what all kinds of servers share. `synchronous` and `asynchronous` have the effect of a gradient.
+This module has the parts that all kinds of servers share. `synchronous` and `asynchronous` define the effect of a
+gradient.
 
 Servers also keep the step counters of learning-rate schedules. In the modes without barriers every trainer sends a
-counter of its own in each step, and a schedule begins with the sum of these:
-`sum(counter.trainer_0, counter.trainer_1, ...) -> counter`. The start-up program sets the shared counter to minus the
-number of trainers and every other one to 1. Fluid overwrites the former, so that its schedules are ahead of the steps
-by the number of trainers (and stand still where communicators don't send counters). Here the value at the start counts:
-the first steps of all trainers are step 0, as on one machine.
+counter of its own in each step, and a schedule begins with the sum of these: `sum(counter.trainer_0, counter.trainer_1,
+...) -> counter`. The start-up program sets the shared counter to minus the number of trainers and every other one to 1.
+Fluid overwrites the former, so that its schedules are ahead of the steps by the number of trainers (and stand still
+where communicators don't send counters). Here the value at the start counts: the first steps of all trainers are step
+0, as on one machine.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.together import LARGEST
 from pstranspile.runtime.values import SelectedRows
 
-# A server's blocks, made ready to run on what was received.
+# A server's blocks, prepared to run on received variables.
 
 
 def part_of(program: Program, ops: Iterable[Op], blocks: Iterable[int] = ()) -> Program:
@@ -59,8 +60,8 @@ def block_program(program: Program, blocks: Sequence[int]) -> Program:
 
 
 def block_alone(program: Program, index: int) -> Program:
-    """The program with the ops of this block in block 0, and no other block, where they run none: a server has a block
-    for each variable, and what is made of one should not cost as much as all of them.
+    """The program with the ops of this block in block 0. Unless they run blocks, no other block is included: a server
+    has a block for each variable, and preparing one should not cost as much as preparing all.
     """
     own = program.blocks[index]
     if any(isinstance(value, BlockRef | BlockRefs) for op in own.ops for value in op.attrs.values()):
@@ -72,7 +73,7 @@ def block_alone(program: Program, index: int) -> Program:
 
 
 def with_temporaries(program: Program, names: Collection[str]) -> Program:
-    """The program that forgets these variables after a run, although they are declared persistable."""
+    """The program with these variables no longer persistable, so that they are dropped after a run."""
     main = program.main_block
     kept = {n: var._replace(persistable=False) if n in names else var for n, var in main.vars.items()}
     return program._replace(blocks=(main._replace(vars=FrozenMap(kept)), *program.blocks[1:]))
@@ -89,7 +90,7 @@ def read_first(ops: Iterable[Op]) -> list[str]:
 
 
 class Block(Prepared):
-    """A block of a server, as a function of the received variables `feeds`; gives the values of `fetches`."""
+    """A block of a server, as a function of the received variables `feeds` that returns the values of `fetches`."""
 
     def __init__(self, program: Program, scope: Scope, feeds: Sequence[str], fetches: Sequence[str], **options: Any):
         super().__init__(Execution(program, scope, **options), feeds, fetches)
@@ -103,7 +104,7 @@ class Block(Prepared):
         self._own = [place for place, name in enumerate(feeds) if name in changed]
 
     def apply(self, received: list[Value]) -> Sequence[Value]:
-        """Runs the block once. What it changes in place it changes in copies. Raises DiagnosticError."""
+        """Runs the block once. Values that it changes in place are copied first. Raises DiagnosticError."""
         for place in self._own:
             received[place] = own_copy(received[place])
         result = self._run(received, {})
@@ -117,29 +118,29 @@ def listening_op(program: Program) -> Op | None:
 
 
 def mode_of(op: Op) -> int:
-    """How a server works: 0 in step with all trainers, 1 and 2 gradient by gradient, 3 geo-SGD."""
+    """The mode of a server: 0 for synchronous, 1 and 2 for asynchronous, 3 for geo-SGD."""
     mode: Any = op.attrs.get("distributed_mode", 0)
     return int(mode)
 
 
 def pairs(op: Op, name: str) -> dict[str, str]:
-    """An attribute of texts `a:b` as a mapping; a variable's name may hold colons itself."""
+    """An attribute of texts `a:b` as a mapping. A variable's name may contain colons itself."""
     texts: Any = op.attrs.get(name, ())
     return {a: b for a, _, b in (text.rpartition(":") for text in texts)}
 
 
 Contributions: TypeAlias = "list[tuple[str, int, Value]]"
-"""What an update is made of: variable, trainer and value."""
+"""The contributions to an update: variable, trainer and value."""
 
 
 class ServerListener:
-    """What is told of a server's updates; both methods may be overridden."""
+    """Notified of a server's updates; both methods may be overridden."""
 
     def updating(self, server: Server, contributions: Callable[[], Contributions]) -> None:
-        """A synchronous server begins an update; `contributions` gives what it is made of."""
+        """Called when a synchronous server begins an update; `contributions` returns the values that it merges."""
 
     def updated(self, server: Server, update: int) -> None:
-        """The server has made an update, after `update` others."""
+        """Called after the server has made an update, the `update`-th counted from 0."""
 
 
 class OnUpdate(ServerListener):
@@ -149,7 +150,7 @@ class OnUpdate(ServerListener):
         self._told = told
 
     def updated(self, server: Server, update: int) -> None:
-        """The server has made an update."""
+        """Calls the function with the update's number."""
         self._told(server, update)
 
 
@@ -187,14 +188,14 @@ class Server(Machine):
         self.listeners: list[ServerListener] = []
         self.updates = 0
         self.announced: list[tuple[int, int]] = []
-        """The trainers that come back, and the first steps in which they take part."""
+        """The trainers that come back, each with the first step in which it takes part."""
         self.admitted: set[int] = set()
-        """The places in `announced` of the trainers that have been let in."""
+        """The indices in `announced` of the trainers that have been admitted."""
         self._placed: Callable[[str], AbstractContextManager[str]] = nullcontext
         self.sent_by_program: Mapping[str, frozenset[str]] = {}
-        """The names under which each program of the trainers sends; empty if they have one program."""
+        """The names under which each program of the trainers sends; empty if they have only one program."""
         self._asking: Mapping[str, Machine] = {}
-        """The machines that may ask, by name."""
+        """The machines that may send requests, by name."""
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
             kinds.SEND: self.on_send,
@@ -213,13 +214,13 @@ class Server(Machine):
     # life
 
     def skip_startup(self) -> None:
-        """The scope already holds the variables of the start-up program."""
+        """Marks the start-up program as done: the scope already has its variables."""
         self._is_initialised = True
 
     def initialise(self, slices: Slices) -> None:
         """Runs the start-up program, unless it is to be skipped.
 
-        `slices` maps variables to the whole variables that they are parts of.
+        `slices` maps variables to the whole variables of which they are parts.
         """
         if self._is_initialised:
             return
@@ -231,10 +232,10 @@ class Server(Machine):
         asking: Mapping[str, Machine],
         sent_by_program: Mapping[str, frozenset[str]] = EMPTY,
     ) -> None:
-        """Makes the blocks ready and begins to listen to these trainers. The start-up program has run.
+        """Prepares the blocks and begins to listen to these trainers. The start-up program has run.
 
-        `asking`: the machines that may ask, by name. `sent_by_program`: the names under which each program of the
-        trainers sends, where they have several.
+        `asking`: the machines that may send requests, by name. `sent_by_program`: the names under which each program of
+        the trainers sends, where they have several.
         """
         self.live = set(trainers)
         self.trainer_names = dict(trainers)
@@ -243,16 +244,15 @@ class Server(Machine):
         self.prepared()
 
     def go_on_from(self, updates: int, memory: Mapping[str, Any] | None = None) -> None:
-        """The server has made so many updates; its variables were changed. `memory`: its other state, if there is one
-        to take over.
-        """
+        """Continues after this number of updates, with changed variables. `memory`: other state to restore, if any."""
         self.updates = updates
         self.forget_all_copies()
 
     def take_state(self, state: Mapping[str, Any], runs: Mapping[int, int] | None = None) -> None:
-        """The server's variables were changed; it takes over this state, by attribute, which nobody else changes.
+        """Sets attributes of the server from `state`, whose values become the server's own. Its variables have been
+        changed before.
 
-        `runs`: how often each of its blocks has run, by place; None: as often as it has.
+        `runs`: how often each block has run, by its index among `prepared`; None: the counts stay.
         """
         for name, value in state.items():
             setattr(self, name, value)
@@ -262,15 +262,17 @@ class Server(Machine):
         self.forget_all_copies()
 
     def listen(self, listener: ServerListener) -> None:
-        """From now on the listener is told of every update, after those that were there before."""
+        """Adds a listener for updates; it is called after earlier ones."""
         self.listeners.append(listener)
 
     def place_files(self, placed: Callable[[str], AbstractContextManager[str]]) -> None:
-        """Has `placed` give the place of each file that is saved, since others name it in a cluster of processes."""
+        """Sets the context manager that gives the place of each saved file, as other processes choose the path in a
+        real cluster.
+        """
         self._placed = placed
 
     def count_update(self) -> None:
-        """The server has made an update."""
+        """Counts an update that was made, and notifies the listeners."""
         self.updates += 1
         for listener in self.listeners:
             listener.updated(self, self.updates - 1)
@@ -281,11 +283,11 @@ class Server(Machine):
         return not self.live
 
     def step_label(self) -> str:
-        """The name of the server's next update in messages to a person, numbered from 1."""
+        """The name of the server's next update in messages to the user, numbered from 1."""
         return f"update {self.updates + 1}"
 
     def watch(self, take: Callable[[Callable[[Message], object] | None, Message], object]) -> None:
-        """From now on each message is handed to `take`, with what takes it (None: nothing does)."""
+        """Hands each message to `take` from now on, together with its handler (None: the server has none)."""
         taken = {kind: self._handlers.get(kind) for kind in kinds.KINDS}
         self._handlers = {kind: partial(take, handler) for kind, handler in taken.items()}
 
@@ -298,58 +300,58 @@ class Server(Machine):
         """Takes one message. Raises DiagnosticError."""
         self._handlers[message.kind](message)
 
-    # what a message does
+    # effects of messages
 
     @abstractmethod
     def on_send(self, message: Message) -> None:
-        """A gradient has come."""
+        """Handles a gradient."""
 
     def on_send_barrier(self, message: Message) -> None:
-        """A trainer has sent all gradients of its step."""
+        """Handles the end of a trainer's gradients in its step."""
 
     def on_fetch_barrier(self, message: Message) -> None:
-        """A trainer has received all parameters of its step."""
+        """Handles the end of a trainer's fetching in its step."""
 
     def on_notify(self, message: Message) -> None:
-        """A step counter has come."""
+        """Handles a step counter."""
 
     def on_complete(self, message: Message) -> None:
-        """A trainer has left."""
+        """Handles the message that a trainer has left."""
         self.live.discard(message.trainer)
         self.admit()
 
     def waiting_for_end(self) -> Waiting:
-        """What a server waits for when no trainer will come any more."""
+        """The wait of a server whose remaining trainers have not left yet."""
         if self.down:
             return Waiting(self.name, self.op, "being started again", (self.name,))
         return Waiting(self.name, self.op, "the end of all trainers", self.names_of(self.live))
 
-    # trainers that come back
+    # trainers that rejoin
 
     def announce(self, trainer: int, step: int) -> None:
-        """Announces a trainer that comes back, and takes part from a step that no server has begun to serve."""
+        """Announces a trainer that rejoins, from a step that no server has begun to serve."""
         self.announced.append((trainer, step))
         self.admit()
 
     def withdraw(self, trainer: int) -> bool:
-        """Withdraws the announcement of a trainer; gives whether it had not been let in yet."""
+        """Withdraws the announcement of a trainer; returns whether it had not been admitted yet."""
         pending = {p for p, (who, _) in enumerate(self.announced) if who == trainer and p not in self.admitted}
         self.admitted |= pending
         return bool(pending)
 
     def admit(self) -> None:
-        """Lets in announced trainers, once they have left and their step may begin."""
+        """Admits announced trainers, once they have left and their step may begin."""
         for place, (trainer, step) in enumerate(self.announced):
             if place not in self.admitted and trainer not in self.live and self.may_come(step):
                 self.admitted.add(place)
                 self.live.add(trainer)
 
     def restored(self) -> None:
-        """The server is back at a snapshot: trainers that were announced since then are let in if they may come."""
+        """Admits the announced trainers that may join, after the server was restored from a snapshot."""
         self.admit()
 
     def may_come(self, step: int) -> bool:
-        """Whether a trainer that takes part from this step may come in now."""
+        """Whether a trainer that takes part from this step may join now."""
         return True
 
     def prepared(self) -> Iterable[Block]:
@@ -359,7 +361,7 @@ class Server(Machine):
     # answers
 
     def answer(self, message: Message) -> None:
-        """Sends a variable as it is now."""
+        """Sends the current value of a variable."""
         name = message.variable
         value = self._copies.get(name)
         if value is None:
@@ -373,12 +375,12 @@ class Server(Machine):
         link.post(REPLY, message.step, message.variable, value, message.slot)
 
     def _link_to(self, message: Message) -> Link:
-        """The link to the machine that has sent a message."""
+        """The link to the sender of a message."""
         return self.network.link(self, self._asking[message.source], message.trainer)
 
     def copy_of(self, name: str, message: Message) -> Value:
-        """A variable as it is now, safe from later updates: one copy for all requests before it changes. An array that
-        the next update replaces is not copied but made read-only.
+        """The current value of a variable, which later updates do not change: one copy serves all requests before the
+        next change. An array that the next update replaces is not copied but made read-only.
 
         Raises DiagnosticError if the server has no such variable.
         """
@@ -398,15 +400,15 @@ class Server(Machine):
 
     @cached_property
     def _replaced(self) -> frozenset[str]:
-        """The variables that only optimizer ops write which replace read-only arrays. (Small ones are parts of one
-        array, which is changed in place.)
+        """The variables that only optimizer ops write, and that these replace instead of changing them in place. (Small
+        ones are parts of one array, which is changed in place.)
         """
         writers = [(name, op.type) for block in self.main.blocks for op in block.ops for name in op.output_names]
         changed = {name for name, kind in writers if kind not in REPLACING}
         return frozenset(name for name, _ in writers) - changed
 
     def forget_all_copies(self) -> None:
-        """Drops all copies, as any variable may have changed."""
+        """Drops the copies of all variables, as any of them may have changed."""
         self._copies.clear()
 
     def forget_copies(self, changed: Set[str]) -> None:
@@ -444,14 +446,14 @@ class Server(Machine):
         return blocks
 
     def on_checkpoint(self, message: Message) -> None:
-        """Runs the save block, with the path in the message."""
+        """Runs the save block with the path in the message."""
         if self.save_block < 0:
             raise self.unknown(message, "has no block that saves, but is told to save")
         self.save_to(str(message.payload))
         self.reply(message, True)
 
     def on_shrink(self, message: Message) -> None:
-        """Has rows leave a large table that had no gradient for as many requests as the message says."""
+        """Removes the rows from a large table that have had no gradient for the number of requests in the message."""
         table = self.scope.values_here.get(message.variable)
         if not isinstance(table, LargeTable):
             raise self.unknown(message, "is asked to shrink, and has no large table,")
@@ -459,7 +461,7 @@ class Server(Machine):
 
     @property
     def save_block(self) -> int:
-        """The number of the block that saves; below 0: there is none."""
+        """The number of the block that saves; negative if there is none."""
         return int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
 
     def save_to(self, path: str) -> None:
@@ -492,11 +494,11 @@ class Server(Machine):
 
 
 AT_START = "@AT_START"
-"""Ends the name of the variable that keeps what a shared counter was at the start."""
+"""The ending of the name of the variable with the initial value of a shared counter."""
 
 
 class SharedCounter(NamedTuple):
-    """The op that adds up the trainers' counters, its place, and the names."""
+    """The op that adds up the trainers' counters, its index, and the names of the counters."""
 
     place: int
     op: Op
@@ -526,7 +528,7 @@ def _is_counter(value: Value) -> bool:
 
 
 def count_notices(program: Program, scope: Scope) -> Program:
-    """The program whose shared counters are what they were at the start plus what trainers have sent."""
+    """The program whose shared counters are their initial values plus the steps that trainers have sent."""
     ops = list(program.main_block.ops)
     for place, op, shared, own in shared_counters(program, scope):
         start = shared + AT_START

@@ -1,4 +1,4 @@
-"""Running a compiled job on a simulated cluster, the easy way: `simulate(result, feeds, steps=8, fetch=["loss"])`."""
+"""Runs a compiled job on a simulated cluster with one call: `simulate(result, feeds, steps=8, fetch=["loss"])`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 
 class Job(Protocol):
-    """What a compile gives: the programs of every machine, and where variables lie on servers."""
+    """The result of a compile: the programs of every machine, and the placement of variables on servers."""
 
     @property
     def distributed_vars(self) -> Any:
@@ -45,7 +45,7 @@ class Job(Protocol):
 
 
 def results_of(trainer: Trainer) -> dict[str, list[Value]]:
-    """What a trainer has fetched, by name: a value per step; where several programs take turns, by `PROGRAM/NAME`."""
+    """The fetched values of a trainer by name, one per step; where several programs take turns, by `PROGRAM/NAME`."""
     role = trainer.role
     return {
         name if role.turns is None else f"{program}/{name}": [
@@ -108,7 +108,7 @@ class Simulated(NamedTuple):
 
 
 def _first_and_last(values: Sequence[Value]) -> str:
-    """The first and the last of a trainer's values: numbers where each is one element, else their dims."""
+    """The first and the last of a trainer's values: numbers if each is one element, else their dims."""
     if not values:
         return "no values"
     first, last = _summary(values[0]), _summary(values[-1])
@@ -145,7 +145,7 @@ def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:
 
 
 _NOT_NAMED = ("options", "roles")
-"""Parameters of `simulate` and `Cluster` that are no arguments of `simulate`."""
+"""Parameters of `simulate` and `Cluster` that can't be passed to `simulate`."""
 
 
 @suggesting
@@ -168,17 +168,16 @@ def simulate(
     """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
 
     `result` is a compile's, or a mapping of role names to programs. `feeds` are arrays by input with a leading step
-    axis (ragged ones as in a feed file), or a mapping per step, divided over the trainers; a function of trainer
-    and step, or rows (`Data`). `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data
-    before leaves.
-    `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` is the
-    order of events, by a seed or a scheduler (default: machines in turn), `seed` takes the place of the programs'
-    random seeds. `on_step` is told of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it
-    may also save, or begin where another run was saved. `faults` are things that go wrong (`parse_scenario`,
-    `random_scenario`). `programs` says which program each step runs, where a job has several (`main*5,generator`,
-    or a function of trainer and step). `shares` says whether the trainers' shares of a batch count the same, as
-    Fluid has it, or "weighted" by their rows; a function of trainer and step is then called for all trainers.
-    Raises DiagnosticError.
+    axis (ragged ones as in a feed file), or a mapping per step, divided over the trainers; a function of trainer and
+    step, or rows (`Data`). `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data
+    before leaves. `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule`
+    is the order of events, by a seed or a scheduler (default: machines in turn), `seed` takes the place of the
+    programs' random seeds. `on_step` is called after every step of a trainer. `run` takes the place of
+    `Cluster.run_to`: it may also save, or begin where another run was saved. `faults` is a scenario of faults
+    (`parse_scenario`, `random_scenario`). `programs` says which program each step runs, where a job has several
+    (`main*5,generator`, or a function of trainer and step). `shares` says whether the trainers' shares of a batch count
+    the same, as Fluid has it, or "weighted" by their rows; a function of trainer and step is then called for all
+    trainers. Raises DiagnosticError.
     """
     if options:
         known = [name for taken in (simulate, Cluster) for name in signature(taken).parameters]

@@ -1,4 +1,4 @@
-"""A server's state between two messages: taken, put back, and kept as a file."""
+"""A server's state between two messages: copied, restored, and saved as a file."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ from pstranspile.runtime.large.table import LargeTable, TableRows, TableState
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-# A server's state between two messages, to which it returns when it is started again.
+# A server's state between two messages, to which it returns at a restart.
 #
 # The state is the effect of all messages taken so far: variables, the gradients of the step under way, and the list of
 # trainers that reported. It includes the position of each link. Messages that came later are taken again.
 
 
 class Snapshot(NamedTuple):
-    """A server's state. `taken`: the number of the last message taken from each source; `sent`: likewise, by link."""
+    """The state of a server. `taken`: the number of the last message taken from each source; `sent`: the number of the
+    last message sent, by link.
+    """
 
     values: dict[str, Value]
     state: dict[str, Any]
@@ -47,10 +49,10 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True) -> Snapshot:
-    """The server's state now. Nothing is shared with the server but values that never change.
+    """A snapshot of the server's state now. Nothing is shared with the server but values that never change.
 
-    Without `tables`, large tables are shared as well, because memory may not hold a copy: that state is written before
-    the server goes on.
+    Without `tables`, large tables are shared as well, because memory may not be large enough for a copy: such a
+    snapshot is written before the server continues.
     """
     values = server.scope.values_here
     return Snapshot(
@@ -63,7 +65,9 @@ def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True)
 
 
 def restore(server: Server, snapshot: Snapshot) -> None:
-    """Makes the server what it was, whose start-up program has run. Links into it are the network's matter."""
+    """Restores the server's state, after its start-up program has run. The links into it are restored elsewhere, by the
+    network.
+    """
     put_back(server.scope, snapshot.values)
     server.take_state({name: _copy(value) for name, value in snapshot.state.items()}, snapshot.steps)
     for name, link in server.links.items():
@@ -76,12 +80,14 @@ def has_table(values: Iterable[Value]) -> bool:
 
 
 def kept_copy(value: Value) -> Value:
-    """A copy of a value to be kept: of a large table, what it holds."""
+    """A copy of a value for a snapshot; of a large table, its rows."""
     return value.rows() if isinstance(value, LargeTable) else own_copy(value)
 
 
 def put_back(scope: Scope, kept: Mapping[str, Value]) -> None:
-    """Makes a scope hold copies of what was kept, and nothing else. What a large table held goes into one as it is."""
+    """Replaces the variables of a scope with copies of saved values. The saved rows of a large table are used without a
+    copy.
+    """
     values = dict(scope.values_here)
     scope.values_here.clear()
     for name, value in kept.items():
@@ -93,13 +99,13 @@ def put_back(scope: Scope, kept: Mapping[str, Value]) -> None:
 
 
 def lose_state(server: Server) -> None:
-    """Empties the server, as the end of its process does: of variables and messages nothing is left but what was
-    written to a file. (Who belongs to the cluster, and how far it was, the scenario still needs.)
+    """Empties the server, as the end of its process does: its variables and messages are lost, except those saved to a
+    file. (The scenario keeps the list of machines and their progress.)
     """
     values = server.scope.values_here
     empty = {name: value.like() for name, value in values.items() if isinstance(value, LargeTable)}
     values.clear()
-    values.update(empty)  # as the start-up program makes them
+    values.update(empty)  # the tables as after the start-up program
     lost: dict[str, Any] = {}
     for name in server.STATE:
         value = getattr(server, name)
@@ -111,7 +117,7 @@ def lose_state(server: Server) -> None:
 
 
 def _copy(value: Any) -> Any:
-    """Containers copied, what they hold (numbers, names, messages, values that never change) shared."""
+    """A copy of containers. Their elements (numbers, names, messages, values that never change) are shared."""
     if isinstance(value, Round):
         return Round(*map(_copy, value))
     if isinstance(value, dict):
@@ -154,10 +160,10 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
-    """Writes the state of a server. Raises DiagnosticError if it can't be written, or if what is there is no state;
-    what was there before then stays.
+    """Writes the state of a server to a file. Raises DiagnosticError if it can't be written, or if the existing file is
+    no state; an existing file then stays.
 
-    Large tables are written in pieces, as they are while that goes on.
+    Large tables are written in pieces, with the rows that they have at that moment.
     """
     _require_own(path)
     arrays: list[Any] = []
@@ -172,7 +178,7 @@ def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
 def _require_own(path: Path) -> None:
     """Raises DiagnosticError unless a file is missing, empty, or a state.
 
-    A link would have another file overwritten, and a pipe would be waited for.
+    Writing to a link would overwrite another file, and writing to a pipe would wait.
     """
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -180,7 +186,7 @@ def _require_own(path: Path) -> None:
             raise DiagnosticError([error("output-foreign", message, Location(str(path)))])
         with open_regular(path) as file:
             held = file.read(len(FORM))
-    except (FileNotFoundError, NotADirectoryError):  # which writing tells of
+    except (FileNotFoundError, NotADirectoryError):  # the error is reported when the file is written
         return
     except OSError as problem:
         raise DiagnosticError(
@@ -201,11 +207,11 @@ def _bytes_of(array: Any) -> Iterator[bytes]:
 
 
 def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Writes a file piece by piece, whole or not at all; the hash, which comes first, is written last."""
+    """Writes a file in pieces, completely or not at all; the hash, which is at the beginning, is written last."""
     part, digest = path.with_name(f".{path.name}.part"), sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)  # of a process that was killed; or a link, which would be followed
+        part.unlink(missing_ok=True)  # left by a killed process; or a link, which would be followed
         with open(part, "xb") as file:
             file.write(_head("0" * 64))
             for piece in pieces:
@@ -220,7 +226,7 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def read_snapshot(path: Path, server: str) -> Snapshot:
-    """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) if the file is damaged or none of it."""
+    """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) if the file is damaged or is no state."""
     try:
         data = _mapped(path)
     except OSError as problem:
@@ -245,7 +251,7 @@ def read_snapshot(path: Path, server: str) -> Snapshot:
 
 
 def _mapped(path: Path) -> bytes | mmap:
-    """The content of a file, of which what is used is in memory. Raises OSError."""
+    """The content of a file, mapped so that only the parts in use are in memory. Raises OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MOST:
@@ -254,7 +260,7 @@ def _mapped(path: Path) -> bytes | mmap:
 
 
 def _digest(data: bytes | mmap, start: int) -> str:
-    """The SHA-256 of all but the first bytes."""
+    """The SHA-256 of the data from `start` on."""
     digest = sha256()
     for at in range(start, len(data), _AT_ONCE):
         digest.update(data[at : at + _AT_ONCE])
@@ -266,7 +272,7 @@ def _refused(path: Path, reason: str) -> DiagnosticError:
 
 
 def _plain(value: Any, arrays: list[Any]) -> Any:
-    """A value as JSON; arrays are put aside, with their element type and dims in their place."""
+    """A value as JSON; arrays are appended to `arrays`, and replaced by their element type and dims."""
     if value is None or value.__class__ in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -292,7 +298,7 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
 
 
 class _Elements:
-    """Values made of JSON, and of the elements of arrays, which come in the same order."""
+    """Makes values from JSON and from the elements of arrays, which follow in the same order."""
 
     def __init__(self, data: bytes | mmap, at: int):
         self.data, self.at = data, at
@@ -312,7 +318,7 @@ class _Elements:
         return _SEQUENCES[name](items) if name in _SEQUENCES else _RECORDS[name](*items)
 
     def _table(self, given: list[Any]) -> TableRows:
-        """The rows of a large table, whose arrays are views of the file, which is read where they are used."""
+        """The rows of a large table, whose arrays are views of the mapped file."""
         self._views = True
         (arrays,) = map(self.value, given)
         self._views = False

@@ -43,25 +43,25 @@ from pstranspile.runtime.kernels.context import Value
 
 
 class Round(NamedTuple):
-    """The step under way, as a synchronous server sees it."""
+    """The step in progress of a synchronous server."""
 
     received: dict[str, Value]
-    """Gradients by name. If several trainers sent one, that of one trainer."""
+    """Gradients by name. If several trainers sent one, the gradient of one of them."""
     senders: dict[str, int]
-    """The trainers of these gradients."""
+    """The trainer of each gradient in `received`."""
     shared: dict[str, dict[int, Value]]
     """The values that several trainers sent under one name, by trainer."""
     reported: dict[int, tuple[str | None, int]]
-    """The trainers whose send barrier has come, with the program that they ran (None: there is only one) and the step.
-    Their later messages wait for the update.
+    """The trainers whose send barrier has come, each with its program (None: there is only one) and its step. Their
+    later messages wait for the update.
     """
     fetched: set[int]
     """The trainers whose fetch barrier has come."""
     waiting: list[Message]
-    """Messages that can't be taken yet."""
+    """Messages that have to wait."""
 
     def take(self, message: Message) -> None:
-        """Keeps a gradient."""
+        """Adds a gradient."""
         name, trainer = message.variable, message.trainer
         if name not in self.received or self.senders[name] == trainer:
             self.senders[name] = trainer
@@ -84,7 +84,7 @@ class Round(NamedTuple):
                 self.senders[name], self.received[name] = next(iter(parts.items()))
 
     def of(self, trainer: int) -> set[str]:
-        """What a trainer has sent."""
+        """The names of the variables that a trainer has sent."""
         alone = {name for name, sender in self.senders.items() if sender == trainer and name in self.received}
         return alone | {name for name, parts in self.shared.items() if trainer in parts}
 
@@ -102,7 +102,7 @@ class Round(NamedTuple):
         return self.received
 
     def clear(self) -> None:
-        """The update is made."""
+        """Empties the round after the update."""
         self.received.clear()
         self.senders.clear()
         self.reported.clear()
@@ -113,22 +113,22 @@ def new_round() -> Round:
     return Round({}, {}, {}, {}, set(), [])
 
 
-# The updates of a synchronous server, ready to run, by program of the trainers and by absent gradients.
+# The prepared updates of a synchronous server, by program of the trainers and by absent gradients.
 
 
 class Update(NamedTuple):
-    """An update: its block, and the names of what it is made of."""
+    """An update: its block, and the names of the variables that it receives."""
 
     block: Block
     names: list[str]
 
     def apply(self, received: dict[str, Value]) -> None:
-        """Makes the update. Raises DiagnosticError."""
+        """Runs the update. Raises DiagnosticError."""
         self.block.apply([received[name] for name in self.names])
 
 
 class UpdateBlocks:
-    """Makes the updates of a server whose start-up program has run."""
+    """Prepares the updates of a server whose start-up program has run."""
 
     def __init__(self, server: Server):
         blocks: Any = server.op.attrs["optimize_blocks"]
@@ -178,11 +178,11 @@ class UpdateBlocks:
         return names
 
     def absent(self, program: str, received: Iterable[str]) -> frozenset[str]:
-        """The variables of these that did not come."""
+        """The variables that the update of a program needs and that are not among `received`."""
         return self.wanted(program).difference(received)
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
-        """The update of one program without what did not come."""
+        """The update of one program without the absent variables."""
         made = self._made.get((program, absent))
         if made is None:
             made = self._made[program, absent] = self._make(program, absent)
@@ -202,8 +202,8 @@ class UpdateBlocks:
         return Update(Block(program, self._scope, names, (), seed=self._seed), names)
 
     def _without_blocks(self, idle: frozenset[str]) -> Program:
-        """The update without the blocks whose gradients are all `idle`, and without the sums of idle step counters.
-        Blocks that read no gradient (of learning rates) stay.
+        """The update's program without the blocks whose gradients are all `idle`, and without the sums of idle step
+        counters. Blocks that read no gradient (learning-rate blocks) stay.
         """
         ops, kept = self.program.main_block.ops, list[Op]()
         for start, stop in self._spans:
@@ -215,7 +215,7 @@ class UpdateBlocks:
 
 
 def without(program: Program, absent: frozenset[str]) -> Program:
-    """The update without the absent gradients: averages are over those that came.
+    """The update's program without the absent gradients: averages are over those that came.
 
     A `sum` omits absent gradients, and the `scale` that makes its average is adapted. Ops without any gradient are
     removed, and so are the ops that read their outputs.
@@ -249,28 +249,29 @@ class SynchronousServer(Server):
         super().__init__(*arguments, **options)
         self._declared = self.main.main_block.vars
         self.sending = False
-        """Whether the server takes gradients now; else it serves variables."""
+        """Whether the server takes gradients now; otherwise it serves variables."""
         self.round: Round = new_round()
         self._again: deque[Message] = deque()
-        """Messages that have waited, and are taken before later ones."""
+        """Messages that have waited, to be taken before later ones."""
 
     @cached_property
     def update_blocks(self) -> UpdateBlocks:
-        """The updates, made when the start-up program has run."""
+        """The updates of the server; made at the first call, after the start-up program."""
         return UpdateBlocks(self)
 
     def receive(self, message: Message) -> None:
-        """Takes one message, and messages that waited for its effect. Raises DiagnosticError."""
+        """Takes one message, and then the messages that waited for its effect. Raises DiagnosticError."""
         self._take(deque((message,)))
 
     def receive_all(self) -> None:
-        """Takes every message in the inbox, and messages that waited for their effect. Raises DiagnosticError."""
+        """Takes every message in the inbox, and then the messages that waited for their effect. Raises DiagnosticError.
+        """
         self._take(self.inbox)
 
     def _take(self, messages: deque[Message]) -> None:
         """Takes messages, and before each of them the messages that have waited.
 
-        A message waits if its trainer has reported its send barrier, if its trainer is not let in yet, or if it asks
+        A message waits if its trainer has reported its send barrier, if its trainer is not admitted yet, or if it asks
         for a variable while the server takes gradients.
         """
         again, handlers = self._again, self._handlers
@@ -288,25 +289,25 @@ class SynchronousServer(Server):
         return self.update_blocks.names
 
     def on_send(self, message: Message) -> None:
-        """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
+        """Stores a gradient for the update. Raises DiagnosticError for a variable that the server does not have."""
         if message.variable not in self._declared:
             raise self.unknown(message, "is sent")
         self.round.take(message)
 
     def on_send_barrier(self, message: Message) -> None:
-        """A trainer has sent all its gradients; the last one starts the update."""
+        """Handles the end of a trainer's gradients; the last trainer's starts the update."""
         self.round.reported[message.trainer] = message.payload, message.step
         if len(self.round.reported) >= len(self.live):
             self._pass_barriers()
 
     def on_fetch_barrier(self, message: Message) -> None:
-        """A trainer has received all parameters; the last one lets gradients in."""
+        """Handles the end of a trainer's fetching; after the last trainer's, the server takes gradients."""
         self.round.fetched.add(message.trainer)
         if len(self.round.fetched) >= len(self.live):
             self._pass_barriers()
 
     def on_complete(self, message: Message) -> None:
-        """A trainer has left. Its gradients of a step that it did not finish do not count."""
+        """Handles a trainer's leaving. Its gradients of an unfinished step do not count."""
         self.round.forget(message.trainer)
         super().on_complete(message)
         self._pass_barriers()
@@ -315,15 +316,15 @@ class SynchronousServer(Server):
         """The name of the next update, which is a step."""
         return step_label(self.updates)
 
-    # trainers that come back
+    # trainers that rejoin
 
     def may_come(self, step: int) -> bool:
-        """Whether variables are served before this step."""
+        """Whether the server serves variables before this step, so that a trainer may join."""
         return not self.sending and step <= self.updates
 
     def admit(self) -> None:
-        """Lets in announced trainers whose step comes next, and takes their messages. If no trainer is left for the
-        steps before, they come in at once.
+        """Admits announced trainers whose step comes next, and takes their messages. If no trainer is left for the
+        steps before, they are admitted at once.
         """
         steps = [step for place, (_, step) in enumerate(self.announced) if place not in self.admitted]
         if not steps:
@@ -337,17 +338,17 @@ class SynchronousServer(Server):
             self._stop_waiting()
 
     def announce(self, trainer: int, step: int) -> None:
-        """Announces a trainer that comes back."""
+        """Announces a trainer that rejoins, and admits it if its step comes next."""
         super().announce(trainer, step)
         self._take(deque())
 
     def restored(self) -> None:
-        """The server is back at a snapshot."""
+        """Admits trainers and takes waiting messages, after the server was restored from a snapshot."""
         super().restored()
         self._take(deque())
 
     def _stop_waiting(self) -> None:
-        """Has the waiting messages taken again, before later ones."""
+        """Queues the waiting messages to be taken again, before later ones."""
         self._again.extendleft(reversed(self.round.waiting))
         self.round.waiting.clear()
 
@@ -407,7 +408,7 @@ class SynchronousServer(Server):
         return DiagnosticError([at_op("cluster-not-sent", message, reader, focus=absent[0])])
 
     def waiting(self) -> Waiting | None:
-        """The barrier that has not been met, and the trainers that have not come."""
+        """The barrier that has not been met, with the trainers whose messages are missing."""
         if self.ended:
             return None
         reported = self.round.reported

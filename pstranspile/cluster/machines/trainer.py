@@ -22,11 +22,12 @@ Feed: TypeAlias = "Mapping[str, Any] | None"
 
 
 def no_more(_step: int) -> None:
-    """The feed of a trainer whose data have ended."""
+    """The feed of a trainer whose data have ended: None for every step."""
 
 
 _MOST_READY = 64
-"""Programs that a trainer keeps ready; a script that edits its program before every step makes ever new ones."""
+"""How many prepared programs a trainer keeps, as a script that edits its program before every step makes ever new ones.
+"""
 
 
 class StepResult(NamedTuple):
@@ -38,7 +39,7 @@ class StepResult(NamedTuple):
 
 
 class Host(Protocol):
-    """What a trainer needs of its cluster."""
+    """The parts of a cluster that a trainer needs."""
 
     seed: int | None
     folder: str
@@ -50,19 +51,19 @@ class Host(Protocol):
         ...
 
     def initialise(self, trainer: Trainer) -> object:
-        """A trainer has run its start-up program for the first time."""
+        """Called after the first run of a trainer's start-up program."""
         ...
 
 
 class TrainerListener:
-    """What is told of a trainer's steps, and may hold it up; both methods may be overridden."""
+    """Notified of a trainer's steps, which it may delay; both methods may be overridden."""
 
     def before_step(self, trainer: Trainer, step: int) -> Wait | None:
-        """What the trainer must wait for before this step, if anything; it asks again before it does the step."""
+        """Called before a step, and again after each wait; returns what the trainer must wait for, or None."""
         return None
 
     def step_done(self, trainer: Trainer, step: int) -> None:
-        """The trainer has done this step."""
+        """Called after the trainer has done a step."""
 
 
 class OnStep(TrainerListener):
@@ -72,19 +73,19 @@ class OnStep(TrainerListener):
         self._told = told
 
     def step_done(self, trainer: Trainer, step: int) -> None:
-        """The trainer has done this step."""
+        """Calls the function with the step."""
         self._told(trainer, step)
 
 
 class Communicator(ABC):
-    """Sends a trainer's gradients to the servers where the trainer's ops do not."""
+    """Sends a trainer's gradients to the servers in place of the trainer's ops."""
 
     @abstractmethod
     def action(self, exchange: Exchange, program: Program) -> Action | None:
-        """The trainer's action at an exchange; None: the one of a trainer without a communicator."""
+        """The trainer's action at an exchange; None for the action of a trainer without a communicator."""
 
     def started(self) -> Wait | None:
-        """Called when all initial values are set; gives what the trainer must wait for before its first step."""
+        """Called when all initial values are set; returns what the trainer must wait for before its first step."""
         return None
 
     @property
@@ -120,14 +121,14 @@ class Trainer(Machine):
         self.forms = Forms() if forms is None else forms
         """The form of a program for a feed."""
         self.step = -1
-        """The step under way or next, an index from 0 as in the feed; below 0 during start-up."""
+        """The current or next step, an index from 0 as in the feed; negative during start-up."""
         self.limit = 0
         self.left = False
         self.results: list[StepResult] = []
         self.first_step = 0
-        """The step after the start-up program."""
+        """The first step after the start-up program."""
         self._lives = 0
-        """How often the trainer was started again."""
+        """How often the trainer was restarted."""
         self._due: deque[Program] = deque([role.startup])
         """Programs to be run before the next step."""
         self._ready: dict[tuple[str, int, Sequence[str]], Runner] = {}
@@ -136,18 +137,18 @@ class Trainer(Machine):
         """The program under way."""
         self._wait: Wait | None = None
         self._begin_with: Mapping[str, Value] = {}
-        """The variables that are set when the start-up program has run for the first time."""
+        """The variables to set after the first run of the start-up program."""
 
     def equip(self, communicator: Communicator | None) -> None:
-        """Has this communicator send the trainer's gradients; None: its ops do."""
+        """Sets the communicator that sends the trainer's gradients; None: the trainer's ops send them."""
         self.communicator = communicator
 
     def connect(self, links: Sequence[Link]) -> None:
-        """These are the links on which COMPLETE is sent when the trainer leaves."""
+        """Sets the links on which COMPLETE is sent when the trainer leaves."""
         self.servers = list(links)
 
     def listen(self, listener: TrainerListener) -> None:
-        """From now on the listener is told of every step, after those that were there before."""
+        """Adds a listener for steps; it is called after earlier ones."""
         self._listeners.append(listener)
 
     # between steps
@@ -155,7 +156,7 @@ class Trainer(Machine):
     def go_on_from(self, step: int, scope: Scope | None = None) -> None:
         """Makes `step` the next step, for the feed and for random numbers; the trainer pauses before it.
 
-        `scope`: where its variables are from now on; None: where they were.
+        `scope`: the new scope of its variables; None: the scope stays.
         """
         if scope is not None:
             self.scope = scope
@@ -163,11 +164,11 @@ class Trainer(Machine):
         self._ready.clear()
 
     def limit_to(self, steps: int) -> None:
-        """Has the trainer pause when it has done so many steps."""
+        """Makes the trainer pause after this number of steps."""
         self.limit = steps
 
     def feed_from(self, feed: Callable[[int], Feed]) -> Callable[[int], Feed]:
-        """Has the trainer ask `feed` what it is fed from now on; gives what it has asked before."""
+        """Replaces the trainer's feed; returns the former one."""
         before, self.feed = self.feed, feed
         return before
 
@@ -188,15 +189,15 @@ class Trainer(Machine):
 
     @property
     def awaited(self) -> Replies | None:
-        """The answers that the trainer waits for; None: it waits for none."""
+        """The answers that the trainer waits for; None if it waits for none."""
         return self._wait if isinstance(self._wait, Replies) else None
 
     @property
     def held(self) -> bool:
-        """Whether the trainer waits before a step for something that must come first."""
+        """Whether the trainer waits before a step for a condition of a listener."""
         return self._runner is None and self._wait is not None
 
-    # stopping and coming back
+    # leaving and rejoining
 
     @property
     def gone(self) -> bool:
@@ -205,13 +206,13 @@ class Trainer(Machine):
 
     @property
     def coming_back(self) -> bool:
-        """Whether the trainer was started again, and has not come to its first step yet."""
+        """Whether the trainer was restarted, and has not come to its first step yet."""
         return self._lives > 0 and self.step < 0
 
     def restart(self, step: int, lives: int | None = None) -> None:
-        """Begins anew with the start-up program, and goes on with this step. Its step number during start-up is unique,
-        so that answers to an earlier life are ignored. `lives`: how often the trainer was started again, if that was in
-        other processes.
+        """Starts again with the start-up program, and continues with this step. Its step number during start-up is
+        unique, so that answers to an earlier life are ignored. `lives`: how often the trainer was restarted, if that
+        was in other processes.
         """
         self._lives = self._lives + 1 if lives is None else lives
         self.down = self.left = False
@@ -221,16 +222,18 @@ class Trainer(Machine):
         self._runner = self._wait = None
 
     def begin_with(self, values: Mapping[str, Value], step: int) -> None:
-        """Begins anew: goes on from this step with these variables, once its start-up program has run."""
+        """Starts again: continues from this step with these variables, once its start-up program has run."""
         self._begin_with = values
         self.restart(step, 0)
 
     def take_results(self, results: Sequence[StepResult]) -> None:
-        """These are the results of its steps so far, which other processes have kept."""
+        """Sets the results of the trainer's steps so far, which other processes have computed."""
         self.results = list(results)
 
     def take_over(self, other: Trainer) -> None:
-        """Begins with the variables of another trainer, which is between steps, instead of the start-up program."""
+        """Copies the persistable variables of another trainer, which is between steps, in place of running the start-up
+        program, and begins at `first_step`.
+        """
         for name, value in other.scope.items():
             var = self.role.variable(name)
             if var is not None and var.persistable:
@@ -241,18 +244,18 @@ class Trainer(Machine):
     # the machine
 
     def receive(self, message: Message) -> None:
-        """Takes a reply. A trainer gets no other messages."""
+        """Takes a reply. A trainer receives no other messages."""
         if self._wait is not None:
             self._wait.take((message,))
 
     def receive_all(self) -> None:
-        """Takes every reply that has come."""
+        """Takes every reply in the inbox."""
         if self._wait is not None:
             self._wait.take(self.inbox)
         self.inbox.clear()
 
     def advance(self) -> None:
-        """Goes on with the program under way, or with the next one, unless something must come first."""
+        """Continues the current program, or begins the next one, unless the trainer waits."""
         wait, runner = self._wait, self._runner
         if self.left or (wait is not None and wait.missing):
             return
@@ -267,7 +270,7 @@ class Trainer(Machine):
             self._wait = outcome
 
     def _begin_next(self) -> Ended | Wait | None:
-        """Begins a program that is due, or a step, or leaves; None if there is nothing to run."""
+        """Begins a program that is due or the next step, or leaves; None if there is nothing to run."""
         if self._due:
             return self._begin_due()
         if self.step >= self.limit:
@@ -312,7 +315,7 @@ class Trainer(Machine):
         fetches: Sequence[str] = (),
         form: Program | None = None,
     ) -> Runner:
-        """A program ready to run, in the given form if there is one."""
+        """A program prepared to run, in the given form if there is one."""
         host = self.host
         options: dict[str, Any] = {"stream": self.index, "folder": host.folder, "step": max(self.step, 0)}
         execution = Execution(form or program, self.scope, seed=host.seed, **options)
@@ -320,7 +323,7 @@ class Trainer(Machine):
         return Runner(script, name, [host.make_action(self, exchange, program) for exchange in script.exchanges])
 
     def _finish(self, values: Sequence[Value]) -> None:
-        """The start-up program, a step, or another program has ended."""
+        """Records the end of the start-up program, a step, or another program."""
         runner, self._runner = self._runner, None
         assert runner is not None
         script = runner.script
@@ -349,7 +352,7 @@ class Trainer(Machine):
         self.network.scheduler.wake(self)
 
     def leave(self) -> None:
-        """Sends COMPLETE to all servers, once nothing of the trainer is under way."""
+        """Sends COMPLETE to all servers, once no message of the trainer is under way."""
         if self.left or (self.communicator is not None and not self.communicator.may_leave()):
             return
         self.left = True
@@ -360,7 +363,7 @@ class Trainer(Machine):
 
     @property
     def op(self) -> Op | None:
-        """The op at which the trainer stands, None between steps."""
+        """The op at which the trainer waits; None between steps."""
         return None if self._runner is None else self._runner.op
 
     def waiting(self) -> Waiting | None:

@@ -1,4 +1,4 @@
-"""The programs of a trainer: which of them each of its steps runs, and how much of it."""
+"""The programs of a trainer: the program that each step runs, and how much of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.seeds import fed_seeds, scaled, without_rows
 from pstranspile.runtime.run.step_feeds import Turns
 
-# The programs of a trainer, and which of them each of its steps runs.
+# The programs of a trainer, and the one that each of its steps runs.
 
 
 class TrainerRole:
@@ -25,20 +25,20 @@ class TrainerRole:
         self.turns: Turns | None = None
         """The choice of the program that each step runs; None: always the main one."""
         self.fetches: dict[str, tuple[str, ...]] = {}
-        """What is fetched of each program."""
+        """The variables fetched of each program."""
         self.changed = frozenset[str]().union(*map(changed_in_place, self.all))
-        """The variables that the programs may change in place, so that a trainer must have them to itself."""
+        """The variables that the programs may change in place, so that the trainer needs its own copies."""
 
     def take_turns(self, turns: Turns) -> None:
-        """Has each step run the program that these turns choose."""
+        """Sets the turns, which choose the program of each step."""
         self.turns = turns
 
     def fetch(self, fetches: Mapping[str, tuple[str, ...]]) -> None:
-        """Has these variables of each program be fetched."""
+        """Sets the variables to fetch of each program."""
         self.fetches = dict(fetches)
 
     def replace_main(self, program: Program) -> None:
-        """Makes this the program that the next steps run."""
+        """Replaces the main program for the next steps."""
         self.programs[MAIN] = program
         self.changed |= changed_in_place(program)
 
@@ -70,12 +70,12 @@ class TrainerRole:
         return None if self.turns is None else self.name_of(program)
 
     def variable(self, name: str) -> Var | None:
-        """How the programs declare a variable: kept from step to step, if one of them does so."""
+        """The declaration of a variable in the programs: a persistable one, if any is."""
         declared = [p.main_block.vars[name] for p in self.programs.values() if name in p.main_block.vars]
         return next((var for var in declared if var.persistable), declared[0] if declared else None)
 
 
-# What a trainer runs of a program in a step: all of it, all with weighted seeds, or the part that needs no rows.
+# The forms in which a step runs a program: completely, completely with weighted seeds, or the part that needs no rows.
 
 
 def sends_values(op_type: str) -> bool:
@@ -103,7 +103,7 @@ class Forms:
         """
 
     def of(self, program: Program, feed: Mapping[str, Any]) -> Form | None:
-        """What to run of a program with what is fed; None for a step that is left out. Raises DiagnosticError."""
+        """The form of a program for this feed; None for a step that is left out. Raises DiagnosticError."""
         if not isinstance(feed, Batch) or (feed.rows != 0 and feed.weight == 1.0):
             return Form(program, feed)
         if feed.rows == 0 and not self._waited_for:

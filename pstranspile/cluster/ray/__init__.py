@@ -1,4 +1,8 @@
-"""Jobs on a cluster of Ray's: Ray places, starts and watches the machines, which talk on their own wire."""
+"""Jobs on a cluster of Ray's: Ray places, starts and watches the machines, which talk on their own wire.
+
+`session` decides what happens when a host is lost (back to the last cut), `hosts` places and restarts the actors,
+`cuts` and `moves` save and spread state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what `compile -o DIR` wrote, for explaining."""
+"""Reads the folder that `compile -o DIR` wrote, for explaining; `compiler/folders.py` writes it."""
 
 from __future__ import annotations
 
@@ -6,158 +6,20 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
-from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.emit.rules import WHOLE
-from pstranspile.compiler.explain.job import ExplainedJob, Settings, settings_of, source_line_of
-from pstranspile.compiler.folders import load_role, roles_in
-from pstranspile.compiler.plan.plan import plan_json
+from pstranspile.compiler.explain.job import ExplainedJob, Settings
+from pstranspile.compiler.folders import Run, load_role, roles_in
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.json_text import json_text, told
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, Program
+from pstranspile.ir.json_text import told
+from pstranspile.ir.model import Location, Op, Origin, Program
 from pstranspile.ir.reading import read_regular
-from pstranspile.ops.textual import print_module
-from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE
-
-if TYPE_CHECKING:
-    from pstranspile.compiler.compile import Compiled
-
-
-# A compiled job as files: what `compile -o` writes.
-
-
-def files_of(
-    result: Compiled, emit: str = "ir", tell: Callable[[str, int, int], object] = lambda _what, _done, _of: None
-) -> Iterator[tuple[str, bytes]]:
-    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress.
-
-    The plan names the file of the values that the job starts with, if its source has any; whoever writes the folder
-    writes them there (`START_FILE`).
-    """
-    from pstranspile.frontends.meta import meta_of
-    from pstranspile.frontends.program_desc import program_to_bytes
-
-    roles = result.roles()
-    for number, (name, role) in enumerate(roles.items(), start=1):
-        tell("texts of machines", number, len(roles))
-        if emit == "pb":
-            yield f"{name}.main.pb", program_to_bytes(role.main)
-            yield f"{name}.startup.pb", program_to_bytes(role.startup)
-            written = Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
-            yield f"{name}.meta.json", json_text(meta_of(written)).encode("utf-8")
-        else:
-            yield f"{name}.ir", print_module(role.module).encode("utf-8")
-    plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
-    start = {"start": START_FILE} if result.source.start else {}
-    yield PLAN_FILE, json_text({**plan, **start, **record(result)}).encode("utf-8")
-
-
-# What `compile -o` keeps in plan.json so that `explain DIR` can say where every op comes from.
-#
-# The programs that are written carry no origins. Beside the plan there are
-#
-# * `settings`: how the job cuts and places,
-# * `source_ops`: for each block of the source, its file, the line of its header, and the lines of its ops as runs
-#   `[first line, how many]`; and in `texts` the source ops for which others were made, by number,
-# * `origins`: for each block of the emitted programs, the machines that have it, and its ops as runs
-#   `[rule, first source op, how many]`, followed by program and block of the source where these are not the program
-#   of the same name and, for ops of the source itself, the block of the same number, for others block 0.
-#
-# Source op -1 is a program as a whole. Files are named without their folder: the record is the same on every machine.
-
-Run = list[Any]
-"""`[rule, first source op]`, then how many if not 1, then program and block if they do not go without saying."""
-
-
-def record(compiled: Compiled) -> dict[str, Any]:
-    """The entries of plan.json that say where the ops of a compile come from."""
-    blocks: dict[str, dict[str, Any]] = {}
-    wanted: set[tuple[str, int, int]] = set()
-    for role in compiled.roles().values():
-        for name, program in role.module.programs.items():
-            for index, block in enumerate(program.blocks):
-                if block.ops:
-                    runs = _runs(block.ops, name, index)
-                    origins = [op.origin for op in block.ops if op.origin is not None and op.origin.rule]
-                    wanted.update((o.program, o.block, o.op) for o in origins if o.op >= 0)
-                    key = json.dumps([name, index, runs])
-                    row = {"machines": [], "program": name, "block": index, "ops": runs}
-                    blocks.setdefault(key, row)["machines"].append(role.name)
-    return {
-        "settings": settings_of(compiled)._asdict(),
-        "source_ops": _source_ops(compiled.source, wanted),
-        "origins": list(blocks.values()),
-    }
-
-
-def _runs(ops: Sequence[Op], program: str, block: int) -> list[Run]:
-    """Origins of ops in order; following ones of one rule that go up by one are a run."""
-    runs: list[Run] = []
-    before: Origin | None = None
-    for op in ops:
-        origin = op.origin or Origin(program, block, WHOLE)
-        if (
-            before is not None
-            and origin.op == before.op + 1
-            and before.op >= 0
-            and (origin.rule, origin.program, origin.block) == (before.rule, before.program, before.block)
-        ):
-            runs[-1][2] += 1
-        else:
-            runs.append([origin.rule, origin.op, 1, origin.program, origin.block])
-        before = origin
-    return [_short(run, program, block) for run in runs]
-
-
-def _short(run: Run, program: str, block: int) -> Run:
-    """A run without what goes without saying."""
-    if run[3:] == [program, block if run[0] == "" else 0]:
-        return run[:2] if run[2] == 1 else run[:3]
-    return run
-
-
-def _source_ops(module: Module, wanted: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    texts: dict[tuple[str, int], list[int]] = {}
-    for program, block, number in sorted(wanted):
-        texts.setdefault((program, block), []).append(number)
-    line = source_line_of(module)
-    rows: list[dict[str, Any]] = []
-    for name, program in module.programs.items():
-        for index, block in enumerate(program.blocks):
-            if not block.ops:
-                continue
-            first = block.ops[0].origin
-            file = first.location.file if first and first.location else ""
-            origins_of = {n: block.ops[n].origin for n in texts.get((name, index), ()) if n < len(block.ops)}
-            rows.append(
-                {
-                    "program": name,
-                    "block": index,
-                    "file": PurePath(file.replace("\\", "/")).name,
-                    "line": block.location.line if block.location else 0,
-                    "lines": _line_runs(block.ops),
-                    "texts": {str(n): line(origin) for n, origin in origins_of.items() if origin is not None},
-                }
-            )
-    return rows
-
-
-def _line_runs(ops: Iterable[Op]) -> list[list[int]]:
-    """The lines of ops as runs `[first line, how many]`; line 0 stands for ops without one, and does not go up."""
-    runs: list[list[int]] = []
-    for op in ops:
-        line = op.origin.location.line if op.origin and op.origin.location else 0
-        if runs and line == (runs[-1][0] + runs[-1][1] if runs[-1][0] else 0):
-            runs[-1][1] += 1
-        else:
-            runs.append([line, 1])
-    return runs
+from pstranspile.runtime.files.outputs import PLAN_FILE
 
 
 class SourceBlock(NamedTuple):

@@ -170,7 +170,7 @@ def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
     if options.output is None and options.check is None:
         _print_roles(result.roles())
     else:
-        from pstranspile.compiler.explain.folder import files_of
+        from pstranspile.compiler.folders import files_of
         from pstranspile.runtime.files.outputs import require_own, stale_files, write_outputs
 
         with status("compile") as tell:

@@ -247,7 +247,7 @@ def _checkpoints(
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
-    from pstranspile.compiler.explain.folder import files_of
+    from pstranspile.compiler.folders import files_of
     from pstranspile.runtime.files.outputs import write_outputs
 
     result = load_compiled(options)

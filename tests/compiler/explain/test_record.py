@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pstranspile.compiler.explain import answer_json, explain_job, explain_op, explain_variable, read_folder
-from pstranspile.compiler.explain.folder import read_record, record, with_origins
+from pstranspile.compiler.explain.folder import read_record, with_origins
+from pstranspile.compiler.folders import record
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Location, Op
 from pstranspile.tools.cli import main
