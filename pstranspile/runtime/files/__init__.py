@@ -1,1 +1,1 @@
-"""Files of variables and folders of outputs: read within limits, written whole or not at all."""
+"""Files of variables and folders of outputs. Reading is limited in size, and a file is written whole or not at all."""
