@@ -195,8 +195,8 @@ def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_G
 # and its row in X. RankParam has a block of as many rows as X has columns for each pair of ranks.
 #
 # `pyramid_hash` takes the groups of 2 to `pyramid_layer` words that follow each other in a sequence, short ones first.
-# Each gets `num_emb` numbers of W in parts of `rand_len`: the part from element j on begins where the group's hash with
-# the seed j says. A filter says which groups count.
+# Each gets `num_emb` numbers of W in parts of `rand_len`: the part from element j on begins at the position that the
+# group's hash with seed j gives. A Bloom filter determines which groups count.
 
 
 def _pairs(x: Array, ranks: Array, param: Array, most: int) -> tuple[Array, Array, Array]:
