@@ -1,4 +1,4 @@
-"""Programs from elsewhere in, and out again.
+"""Makes, reads and writes programs: layers and training in Python, and the formats of other frameworks.
 
 `layers` and `autodiff` make programs in Python: layers, then gradients and updates. The other modules read and write
 formats: ProgramDesc protobuf with its metadata (`program_desc`, `meta`), ONNX (`onnx`), MLIR (`mlir`) and drawings; and

@@ -1,7 +1,7 @@
 """Programs as graphs for other tools: Graphviz's DOT and Mermaid's flowcharts.
 
-An op is a box. So is what ops read that none has written before: parameters, state and inputs. An edge is a variable,
-from what wrote it last to what reads it. The ops of a block stand in a frame.
+Each op is a box, and so is each variable that is read before an op has written it: parameters, state and inputs. Each
+edge is a variable, from the op that wrote it last to an op that reads it. The ops of a block stand in a frame.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A variable on its way from a node to another."""
+    """A variable on the way from one box to another."""
 
     source: str
     target: str
@@ -38,7 +38,7 @@ class Graph(NamedTuple):
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     parents: tuple[int, ...]
-    """The block around each block."""
+    """For each block the index of the enclosing block."""
 
 
 def graph_of(program: Program) -> Graph:
@@ -63,7 +63,7 @@ def graph_of(program: Program) -> Graph:
 
 
 def dot_text(program: Program, name: str) -> str:
-    """A program in Graphviz's language."""
+    """A program as a graph in the DOT language of Graphviz."""
     graph = graph_of(program)
 
     def node(item: Node) -> str:
@@ -104,7 +104,9 @@ def drawings(module: Module, form: str) -> dict[str, bytes]:
 
 
 def _framed(graph: Graph, node: Callable[[Node], str], frame: Callable[[int], tuple[str, str]]) -> Iterator[str]:
-    """The nodes, those of a block in its frame, inside that of the block around it."""
+    """Yields the lines of the nodes. The nodes of a block stand in its frame, which is inside the frame of the
+    enclosing block.
+    """
     nodes: dict[int, list[Node]] = {}
     for item in graph.nodes:
         nodes.setdefault(item.block, []).append(item)
@@ -128,10 +130,10 @@ def _quoted(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    """A label of Graphviz, which reads `&amp;` and its like as HTML does."""
+    """A label for Graphviz, with `&` escaped, as Graphviz reads entities such as `&amp;`."""
     return _quoted(text.replace("&", "&amp;"))
 
 
 def _entities(text: str) -> str:
-    """A label of Mermaid, in which quotes and what HTML reads stand as numbers."""
+    """A label for Mermaid, with numeric entities for quotes and other characters that have a meaning in HTML."""
     return "".join(f"#{ord(char)};" if char in '"#<>&`' or ord(char) < 32 else char for char in text)

@@ -1,4 +1,6 @@
-"""Any INPUT as a Module: program text, text on stdin, or serialized ProgramDescs; and a module as files for Fluid."""
+"""Loads any INPUT as a Module (program text, text on stdin, or serialized ProgramDescs), and exports
+modules for Fluid.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,13 @@ STDIN = "<stdin>"
 """The name that messages give to what is read from stdin."""
 
 Report: TypeAlias = Callable[[Iterable[Diagnostic]], object]
-"""Takes the warnings of a load."""
+"""A function that receives the warnings of a load."""
 
 LARGEST = 1 << 30
-"""How many bytes an input may have."""
+"""The most bytes of an input."""
 
 _TEXT_BYTES = b"\t\n\v\f\r\x1b" + bytes(range(0x20, 0x100))
-_PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each with a length
+_PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # protobuf fields 1, 3 and 4, each with a length
 _SNIFFED_BYTES = 4096
 
 
@@ -52,12 +54,12 @@ def load(
 ) -> Module:
     """The module in a file: `.ir` text or a serialized ProgramDesc, recognized by its content; `-` is stdin.
 
-    `FILE.py:NAME` is what a function of a Python file gives: a module, or a model that `pstranspile.torch` has traced.
-    `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON file with
-    what a ProgramDesc does not carry (see `pstranspile.frontends.meta`). For a ProgramDesc, parameters that no meta
-    names are inferred. Its declarations are sorted unless the meta says that they are in order. Of the call stack of
-    each op the place in the user's script is kept. With `call_stacks` the order is kept, and the whole stack as an
-    attribute. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
+    `FILE.py:NAME` is the result of a function in a Python file: a module, or a model that `pstranspile.torch` has
+    traced. `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON
+    file with what a ProgramDesc does not carry (see `pstranspile.frontends.meta`). For a ProgramDesc, parameters that
+    no meta names are inferred. Its declarations are sorted unless the meta says that they are in order. Of the call
+    stack of each op the place in the user's script is kept. With `call_stacks` the order is kept, and the whole stack
+    as an attribute. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
     name = path_of(path, "load")
     if (named := of_python(name)) is not None:
@@ -68,7 +70,7 @@ def load(
 
 @suggesting
 def loads(text: str) -> Module:
-    """The module in program text. Raises DiagnosticError."""
+    """The module in the text of a program. Raises DiagnosticError."""
     expect(text, str, "loads", "text")
     from pstranspile.ops.textual import parse
 
@@ -121,8 +123,8 @@ def read_bytes(path: str) -> bytes:
 
 
 def require_regular(*paths: str | os.PathLike[str]) -> None:
-    """Raises DiagnosticError unless these are regular files; for those of a folder that others may have filled, where a
-    pipe would keep the reader waiting.
+    """Raises DiagnosticError unless these are regular files. For files of a folder that others may have filled, in
+    which a pipe would keep the reader waiting.
     """
     for path in paths:
         try:
@@ -134,7 +136,7 @@ def require_regular(*paths: str | os.PathLike[str]) -> None:
 def _made_by_python(
     file: str, name: str, startup: str | os.PathLike[str] | None, meta: str | os.PathLike[str] | None
 ) -> Module:
-    """The module of a Python file's function, which has everything that `startup` and `meta` would tell."""
+    """The module that a function of a Python file returns. It must be complete, so `startup` and `meta` are refused."""
     from pstranspile.runtime.files.python_file import module_of
 
     for given, what in ((startup, "a startup program"), (meta, "what a ProgramDesc does not carry")):
@@ -145,7 +147,7 @@ def _made_by_python(
 
 
 def of_python(name: str) -> tuple[str, str] | None:
-    """File and name of an input `FILE.py:NAME`; None for other inputs, such as a file that is called so."""
+    """(file, name) of an input `FILE.py:NAME`; None for other inputs, such as a file with this name."""
     file, _, function = name.rpartition(":")
     if not file.endswith(".py") or not function.isidentifier() or os.path.exists(name):
         return None
@@ -193,7 +195,7 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether the start of `data` looks like text: no control characters but those that lay out text.
+    """Whether the start of `data` looks like text: no control characters except those for layout, such as line ends.
 
     Every ProgramDesc holds such characters in its first bytes (the index 0 of its first block).
     """
@@ -201,7 +203,7 @@ def is_text(data: bytes) -> bool:
 
 
 def is_onnx(data: bytes) -> bool:
-    """Whether bytes begin as an ONNX model does: with its version, which no ProgramDesc and no text does."""
+    """Whether bytes begin like an ONNX model: with its version, which neither a ProgramDesc nor text does."""
     return data[:1] == b"\x08"
 
 
@@ -239,7 +241,7 @@ def _read_module(
 
 
 def require_program(data: bytes, file: str) -> None:
-    """Raises DiagnosticError if data that are no program are plainly something else, which it names."""
+    """Raises DiagnosticError if data that are no program have a recognisable other format, which the error names."""
     kind = kind_of(data, file)
     if kind is not None and kind != PROGRAM:
         raise _failure("input-format", file, str(kind) if kind.use else f"{kind}, and no program")
@@ -273,7 +275,7 @@ def _with_startup(
 
 
 def _exchanged(main: Program, startup: Program) -> bool:
-    """Whether a main program only initialises variables, which the startup program reads."""
+    """Whether a main program only initialises variables that the startup program reads: the two are exchanged."""
     initialisers = [op for block in main.blocks for op in block.ops]
     if any(name for op in initialisers for name in op.input_names):
         return False
@@ -282,7 +284,7 @@ def _exchanged(main: Program, startup: Program) -> bool:
 
 
 def _startup_program(module: Module, file: str) -> Program:
-    """@startup of the file given for it, or the only program the file holds."""
+    """The program @startup of the file given for it, or the only program in the file."""
     if STARTUP in module.programs:
         return module.programs[STARTUP]
     if len(module.programs) == 1:
@@ -296,8 +298,8 @@ def export(module: Module, folder: str | os.PathLike[str]) -> None:
     """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
 
     `load(folder/main.pb, startup=folder/startup.pb, meta=folder/meta.json)` gives the module again. The folder is made
-    if there is none; all files are written, or none. Raises DiagnosticError for a value that a ProgramDesc can't hold,
-    and when a file can't be written. Warns of ops that Fluid computes by another formula.
+    if it does not exist; all files are written, or none. Raises DiagnosticError for a value that a ProgramDesc can't
+    hold, and when a file can't be written. Warns of ops that Fluid computes by another formula.
     """
     from pstranspile.frontends.program_desc import program_to_bytes
     from pstranspile.runtime.files.outputs import write_outputs

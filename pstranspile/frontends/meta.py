@@ -1,8 +1,8 @@
-"""What a ProgramDesc does not carry: the `--meta` file, and what programs say of it themselves.
+"""The properties of programs that a ProgramDesc does not carry: the `--meta` file, and values inferred from programs.
 
-The file is a JSON object. Keys: `random_seed`; `params`, a list of objects with `name` and any of
-`trainable`, `is_distributed`, `learning_rate`, `regularizer`; `startup_parameter_order`, a list of names;
-`distribution`, the parts of programs in a cluster (see `meta_distribution`). Other keys are ignored.
+The file is a JSON object. Keys: `random_seed`; `params`, a list of objects with `name` and any of `trainable`,
+`is_distributed`, `learning_rate`, `regularizer`; `startup_parameter_order`, a list of names; `distribution`, the parts
+of programs in a cluster (see `meta_distribution`). Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Paramet
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
 
-# What Fluid 1.8.5 would not compute as the program says, or can't read: attributes that only Paddle 2.x has a meaning
-# or a kind for.
+# What Fluid 1.8.5 can't read, or computes differently: attributes that have a meaning or a kind only in Paddle 2.x.
 
 
 def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
@@ -55,7 +54,7 @@ def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
 
 
 def warn_of_newer_ops(programs: Iterable[Program]) -> None:
-    """Tells the same through Python's `warnings`."""
+    """Reports the findings of `newer_ops` through Python's `warnings`."""
     for finding in newer_ops(programs):
         warn(str(DiagnosticError([finding])))
 
@@ -66,7 +65,7 @@ def warn_of_newer_ops(programs: Iterable[Program]) -> None:
 # `variables` holds objects with the fields of `DistributedVar`, all of them.
 
 Wrong = Callable[[str, str, object], None]
-"""Takes the key of a wrong value, what it must be, and the value."""
+"""A function that reports a wrong value: it takes the key, what the value must be, and the value."""
 
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -118,14 +117,14 @@ _VARIABLE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def distribution_json(distribution: Distribution) -> dict[str, Any]:
-    """A distribution as a `--meta` file has it, every field filled in."""
+    """A distribution in the form of a `--meta` file, with every field."""
     fields = distribution._asdict()
     fields["variables"] = [variable_json(variable) for variable in distribution.variables]
     return _with_lists(fields)
 
 
 def variable_json(variable: DistributedVar) -> dict[str, Any]:
-    """A variable on a server, as `--meta` files and `plan.json` have it."""
+    """A variable on a server in the form of `--meta` files and `plan.json`."""
     return _with_lists(variable._asdict())
 
 
@@ -178,7 +177,7 @@ def _variables(key: str, given: list[Any], wrong: Wrong) -> Iterable[Distributed
 def _checked(
     key: str, given: Mapping[str, Any], known: Mapping[str, tuple[str, Callable[[Any], bool]]], wrong: Wrong
 ) -> dict[str, Any]:
-    """The known fields that hold what they must; other keys are ignored, as everywhere in the file."""
+    """The known fields that have values of the right type; other keys are ignored, as everywhere in the file."""
     fields: dict[str, Any] = {}
     for name, (expected, holds) in known.items():
         if name not in given:
@@ -191,15 +190,15 @@ def _checked(
     return fields
 
 
-# The order of declarations: a ProgramDesc has that of a hash table, a person wants one to find them in.
+# The order of declarations: in a ProgramDesc it is that of a hash table, in which nobody finds a variable.
 
 _NUMBER = re.compile("([0-9]+)")
 
 
 def with_sorted_declarations(module: Module, names: Collection[str]) -> Module:
-    """The module with the variables of these programs sorted: what is kept between steps first, then by name.
+    """The module with the variables of these programs sorted: persistable ones first, then by name.
 
-    Numbers in names count as numbers: `fc_2` stands before `fc_10`.
+    Numbers in names are compared as numbers: `fc_2` precedes `fc_10`.
     """
 
     def in_order(block: Block) -> Block:
@@ -223,7 +222,7 @@ MAX_SEED = (1 << 31) - 1
 
 
 class Meta(NamedTuple):
-    """A checked `--meta` file. None: the file does not say.
+    """A checked `--meta` file. A field is None if the file does not have its key.
 
     `params` maps the name of a parameter to the fields of ParameterInfo the file gives. `in_order`: variables stand in
     the ProgramDescs in the order in which they were declared, not in that of a hash table as in Fluid's.
@@ -253,11 +252,11 @@ def parse_meta(text: str, file: str) -> Meta:
 
 
 def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ...]]:
-    """The module with the facts of `meta`, and a warning for each name no program declares or has.
+    """The module with the properties in `meta`, and a warning for each name that no program declares or has.
 
-    Parameters are set in block 0 of `@main` and `@startup`, the seed on both programs, and the parameters of
-    `@startup` are declared in the order given, in the places that parameters have among the declarations.
-    Distributions are set on the programs they name.
+    Parameters are set in block 0 of `@main` and `@startup`, the seed on both programs. The parameters of `@startup` are
+    declared in the given order, in the places that parameters have among the declarations. Distributions are set on the
+    programs that they name.
     """
     programs: dict[str, Program] = dict(module.programs)
     named = [*meta.params, *(meta.startup_parameter_order or ())]
@@ -289,11 +288,11 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
 
 
 def infer_parameters(module: Module) -> Module:
-    """The module with the parameters that its `@main` shows by how they are used.
+    """The module with parameters inferred from how `@main` uses its variables.
 
-    A parameter is a persistable variable of block 0 that an op names as parameter in its role variables, or
-    reads through a slot `Param`. Those of `@startup` are the variables of the same names. Variables that are
-    parameters already keep what is known of them; the others get Fluid's defaults.
+    A parameter is a persistable variable of block 0 that an op names as parameter in its role variables, or reads
+    through a slot `Param`. Those of `@startup` are the variables of the same names. Variables that are parameters
+    already keep their properties; the others get Fluid's defaults.
     """
     main = module.programs.get(MAIN)
     if main is None:
@@ -333,7 +332,9 @@ def _with_parameters(program: Program, params: Mapping[str, Mapping[str, Any]]) 
 
 
 def _reordered(program: Program, order: tuple[str, ...]) -> Program:
-    """The parameters of block 0 in `order`, those it does not name after them; the rest keeps its place."""
+    """The program with the parameters of block 0 in `order`, followed by those that `order` does not have; other
+    variables keep their place.
+    """
     if not program.blocks:
         return program
     block = program.main_block
@@ -364,12 +365,14 @@ _PARAMETER_FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a finite number",
         lambda value: _is_number(value) and abs(value) < 1e308 and math.isfinite(value),
     ),
-    "regularizer": ("any value", lambda _value: True),  # it is kept, and acts on nothing: its ops are in the program
+    "regularizer": ("any value", lambda _value: True),  # kept without effect: its ops are in the program
 }
 
 
 def _kept(field: str, value: Any) -> Any:
-    """A checked value as ParameterInfo has it: a learning rate as float, a regularizer as text, if need be JSON's."""
+    """A checked value in the form of a ParameterInfo: a learning rate as float, a regularizer as text, if need be as
+    JSON.
+    """
     if field == "learning_rate":
         return float(value)
     if field == "regularizer" and not (value is None or isinstance(value, str)):
@@ -380,7 +383,7 @@ def _kept(field: str, value: Any) -> Any:
 
 
 class _Checker:
-    """Turns JSON values into a Meta and collects what is wrong with them."""
+    """Converts JSON values into a Meta, and collects errors."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -468,13 +471,13 @@ class _Checker:
         return None
 
 
-# Writing a `--meta` file: what ProgramDescs do not carry of a module.
+# Writing a `--meta` file: the properties of a module that ProgramDescs do not carry.
 
 
 def meta_of(module: Module) -> dict[str, Any]:
-    """What ProgramDescs do not carry of a module, with the keys of a `--meta` file.
+    """The properties of a module that ProgramDescs do not carry, with the keys of a `--meta` file.
 
-    The seed is that of `@main`, or of the first program where there is none of that name.
+    The seed is that of `@main`, or of the first program if there is no `@main`.
     """
     programs = module.programs
     first = programs.get(MAIN) or next(iter(programs.values()), None)

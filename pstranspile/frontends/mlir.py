@@ -1,7 +1,8 @@
 """Programs in MLIR's generic form: a text that tools for compilers read, as ops of an unregistered dialect `fluid`.
 
-A variable that is written again is a new value, as values of MLIR are made once. What a block reads that nothing before
-has written is a `fluid.variable` at its start. The blocks of an op are its regions.
+A variable that is written again becomes a new value, as values of MLIR are defined once. A variable that a block reads
+before anything has written it is defined by a `fluid.variable` at the start of the block. The blocks of an op are its
+regions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pstranspile.ir.model import Module, Op, Program, Slots, Var
 from pstranspile.ir.types import VarKind
 
 _ELEMENTS = {"bool": "i1", "u8": "ui8", "size_t": "ui64"}
-"""MLIR's names of element types where they are not ours."""
+"""MLIR's names of the element types for which they differ from those of the textual IR."""
 
 
 def mlir_text(module: Module) -> str:
@@ -46,14 +47,14 @@ def mlir_text(module: Module) -> str:
 
 
 class _Value(NamedTuple):
-    """A value: how it is written, and its type."""
+    """A value of MLIR: its name as written, and its type."""
 
     text: str
     type: str
 
 
 class _Writer:
-    """Writes a program, block by block, each where the op stands that runs it."""
+    """Writes a program, block by block; each block stands at the op that runs it."""
 
     def __init__(self, program: Program):
         self._program = program
@@ -61,7 +62,7 @@ class _Writer:
         self._written: set[int] = set()
 
     def program(self) -> Iterator[str]:
-        """Block 0, and blocks that no op names."""
+        """Yields the lines of block 0, and of the blocks that no op runs."""
         yield from self._block(0, {}, "    ")
         for index in range(1, len(self._program.blocks)):
             if index not in self._written:
@@ -123,7 +124,9 @@ def _blocks(op: Op) -> Iterator[int]:
 
 
 def _attributes(op: Op, blocks: Iterable[int]) -> dict[str, str]:
-    """The attributes of an op: the slot of each operand, the names of its outputs, and its own attributes."""
+    """The attributes of an op in MLIR: the slots of the operands, the names of the outputs, and the op's own
+    attributes.
+    """
     result = {
         "inputs": _slots(op.inputs),
         "outputs": _slots(op.outputs),
@@ -141,7 +144,7 @@ def _attributes(op: Op, blocks: Iterable[int]) -> dict[str, str]:
 
 
 def _slots(slots: Slots) -> str:
-    """How many operands each slot has, in their order."""
+    """The number of operands in each slot, in order."""
     return _dictionary({slot: f"{len(names)} : i32" for slot, names in slots.items()})
 
 
@@ -195,7 +198,7 @@ def _decimal(value: float) -> str:
 
 
 def _string(text: str) -> str:
-    """A string of MLIR: bytes that are not plain characters stand as two hexadecimal digits."""
+    """A string of MLIR, in which bytes other than plain characters are written as two hexadecimal digits."""
     data = text.encode("utf-8", "surrogatepass")
     return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data) + '"'
 

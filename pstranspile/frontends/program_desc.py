@@ -29,7 +29,7 @@ from pstranspile.ir.model import (
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.warned import warn
 
-# Call stacks, which Fluid keeps with every op: the user's own frame of a stack, and a stack of that frame.
+# Call stacks, which Fluid keeps with every op: finding the user's own frame in a stack, and making a stack of a frame.
 
 
 CALL_STACK = "op_callstack"
@@ -43,14 +43,14 @@ _LIBRARY = re.compile(
     r"|.*[/\\](?:site|dist)-packages[/\\]decorator\.py$"
 ).match
 _GENERATED = ("<decorator-gen-", "<string>", "<frozen ")
-"""How the names of files that Python makes up begin; `<stdin>` and a cell of a notebook are the user's own."""
+"""The beginnings of names of generated files. (`<stdin>` and a notebook's cells are the user's own.)"""
 
 
 def user_frame(stack: Strings) -> Location | None:
-    """The frame of a call stack that is the user's own: the innermost outside Paddle and Python's own library.
+    """The frame of a call stack that is the user's own: the innermost one outside of Paddle and Python's own library.
 
-    Where there is none it is the outermost frame that stands in a file. None for what holds no frames at all.
-    Frames may stand in either order: Fluid 1.8 writes the innermost first.
+    If there is none, it is the outermost frame in a file. None for a value that holds no frames. Frames may be in
+    either order: Fluid 1.8 writes the innermost first.
     """
     frames = [(result[1], int(result[2])) for text in stack if (result := _FRAME(text))]
     frames = [frame for frame in frames if not frame[0].startswith(_GENERATED) and frame[1] > 0]
@@ -64,18 +64,19 @@ def user_frame(stack: Strings) -> Location | None:
         return any(file.startswith(root) for root in roots)
 
     if not is_paddle(frames[0][0]):
-        frames.reverse()  # now the innermost is first
+        frames.reverse()  # from here on, the innermost frame is first
     own = [frame for frame in frames if not is_paddle(frame[0]) and not _LIBRARY(frame[0])]
     return Location(*(own[0] if own else frames[-1]))
 
 
 def stack_of(script: Location) -> Strings:
-    """The call stack of one frame, without a function: all that is known of an op by its place in a script."""
+    """The call stack of one frame, without a function name: all that an op's place in a script tells."""
     return Strings([f'  File "{script.file}", line {script.line}\n'])
 
 
 def with_short_scripts(module: Module) -> Module:
-    """The module with the absolute names of scripts shortened: from the folder that all are in, or that of packages.
+    """The module with absolute names of scripts shortened: relative to their common folder, or to the folder of
+    packages.
 
     Only ops of serialized programs are changed; places that a text states stay.
     """
@@ -114,7 +115,7 @@ def _scripts(module: Module) -> Iterable[Location]:
 
 
 def _shortened(files: list[str]) -> dict[str, str]:
-    """Shorter names of files with absolute names, as far as none then has the name of another."""
+    """Shorter names for files with absolute names, as long as no two files get the same name."""
     short = {file: file[len(result[0]) :] for file in files if (result := _INSTALLED(file))}
     rest = [file for file in files if file not in short]
     folders = [file.replace("\\", "/").split("/")[:-1] for file in rest]
@@ -125,7 +126,7 @@ def _shortened(files: list[str]) -> dict[str, str]:
     return short if len(set(short.values())) == len(short) else {}
 
 
-# The damage of a serialized ProgramDesc: a walk over the wire format, used once something is wrong.
+# Damage of a serialized ProgramDesc: a walk over the wire format, used after parsing has failed.
 
 
 _VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
@@ -143,7 +144,7 @@ _MAX_GROUP_DEPTH = 64
 
 
 class _Damage(Exception):
-    """The bytes can't be read on from here."""
+    """Raised where the bytes can't be read any further."""
 
     def __init__(self, offset: int, path: str, reason: str) -> None:
         super().__init__(reason)
@@ -171,9 +172,9 @@ def find_damage(data: bytes, file: str) -> Diagnostic | None:
 
 
 def unknown_fields(data: bytes, file: str) -> tuple[Diagnostic, ...]:
-    """A finding for every field of `data` that the schema does not know or knows otherwise.
+    """A finding for every field of `data` that the schema does not have, or has in another encoding.
 
-    At most 20, then one that gives the number of the others.
+    At most 20 findings, followed by one with the number of the others.
     """
     try:
         result = list(_walk(data, 0, len(data), "ProgramDesc", ""))
@@ -265,7 +266,7 @@ def _check_packed(data: bytes, at: int, end: int, field: Field, path: str) -> No
 
 
 def _value(data: bytes, at: int, end: int, number: int, wire: int, path: str) -> tuple[int, int]:
-    """The start and the end of the value of a field."""
+    """(start, end) of the value of a field."""
     if wire == _VARINT:
         return at, _varint(data, at, end, path)[1]
     if wire == _LENGTH:
@@ -282,7 +283,7 @@ def _value(data: bytes, at: int, end: int, number: int, wire: int, path: str) ->
 
 
 def _skip_group(data: bytes, at: int, end: int, number: int, path: str) -> int:
-    """The end of an (unknown) group that starts at `at`; groups inside are counted, not recursed into."""
+    """The end of an (unknown) group that starts at `at`. Nested groups are counted, without recursion."""
     opened = [number]
     while opened:
         start = at
@@ -318,7 +319,7 @@ _VAR_KINDS = {kind.value: kind for kind in VarKind}
 
 
 class Findings:
-    """What reading one file has to say: errors end it, left-out parts are collected."""
+    """The findings of reading one file: errors end the reading, parts that are left out are collected."""
 
     def __init__(self, file: str) -> None:
         self.location = Location(file)
@@ -340,7 +341,7 @@ class Findings:
 
 
 class VarTypeValue(NamedTuple):
-    """A decoded VarType: the fields of Var it fills, and whether it writes out a LoD level of 0."""
+    """A decoded VarType: the fields of Var that it determines, and whether it writes out a LoD level of 0."""
 
     kind: VarKind
     tensor: TensorType | None = None
@@ -423,8 +424,9 @@ class TypeDecoder:
 def default_written(name: str, kind: VarKind, tensor: TensorType | None, persistable: bool) -> tuple[str, ...]:
     """The optional fields at their default that Fluid usually writes for such a variable.
 
-    Its Python layer writes `persistable` of the variables it makes; gradients, and what has no description,
-    are made below it. The LoD level is written of what ops compute, not of parameters and other state.
+    Fluid's Python layer writes `persistable` for the variables that it makes; gradients, and variables without a
+    description, are made below this layer. The LoD level is written for results of ops, not for parameters and other
+    state.
     """
     if persistable or tensor is None or kind is VarKind.SELECTED_ROWS:
         return ()
@@ -469,7 +471,9 @@ class _Attr(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """What the attributes of an op are: those that stay attributes, the role, its variables, where the op was made."""
+    """The decoded attributes of an op: the ordinary ones, the role, the role variables, and the place where the op was
+    made.
+    """
 
     attrs: Attrs
     role: OpRole | None
@@ -508,7 +512,7 @@ class Decoder:
         return Program(blocks, 0, version)
 
     def _decoded(self, raw: bytes) -> str:
-        """Text of a string field; bytes that are not UTF-8 survive as lone surrogates."""
+        """The text of a string field; bytes that are not UTF-8 become lone surrogates."""
         text = self._text.get(raw)
         if text is None:
             text = self._text[raw] = raw.decode("utf-8", "surrogateescape")
@@ -643,7 +647,7 @@ class Decoder:
         return _Decoded(values, role, role_vars, location)
 
     def _placed(self, key: bytes, stack: AttrValue) -> Location | None:
-        """The location of an op with this call stack; None if that holds no frames, and is to be kept as it is."""
+        """The location of an op with this call stack; None if it has no frames, and must be kept unchanged."""
         if key not in self._scripts:
             script = user_frame(stack) if type(stack) is Strings else None
             self._scripts[key] = script and self._location._replace(script=script)
@@ -764,7 +768,7 @@ def _fill_var(message: Any, var: Var, path: str) -> None:
 
 
 def _check_description(var: Var, path: str) -> None:
-    """Refuses a description for which a variable of this kind has no field."""
+    """Raises DiagnosticError for a description for which a variable of this kind has no field."""
     kind, tensor = var.kind, var.tensor
     if tensor is not None and kind is not VarKind.LOD_TENSOR and kind is not VarKind.LOD_TENSOR_ARRAY:
         if kind is not VarKind.SELECTED_ROWS:
@@ -881,7 +885,7 @@ def read_program(
 def program_from_bytes(data: bytes, file: str, program: str) -> Program:
     """The program in a serialized ProgramDesc, as `read_program` gives it.
 
-    What is left out is reported through Python's `warnings`. Raises DiagnosticError.
+    Parts that are left out are reported through Python's `warnings`. Raises DiagnosticError.
     """
     result, left_out = read_program(data, file, program)
     if left_out:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 class Field(NamedTuple):
     """A field of a message. `type` is a scalar (`bytes`, `int32`, ...) or the name of a message or enumeration.
 
-    `default` is what a message says that has no such field, as text; empty for the zero of the type.
+    `default` is the value of a message without this field, as text; empty for the zero of the type.
     """
 
     number: int

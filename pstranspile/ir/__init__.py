@@ -1,7 +1,7 @@
 """What a program is, and its text.
 
-A `Module` holds programs, a program blocks, a block ops and variables; all of them are frozen values. Every op knows
-the place in a source that it came from, and what is wrong with it is a `Diagnostic` with that place.
+A `Module` holds programs, a program blocks, a block ops and variables; all of them are frozen values. Every op records
+the place in the source that it came from; an error in it is reported as a `Diagnostic` with this place.
 
 Other wings use `model` (programs), `types`, `attributes` and `distribution` (what programs hold), `diagnostics`,
 `codes`, `warned` and `expect` (findings), `frozen`, `passes` and `collector`, `table_rules`, `json_text`, `reading`,

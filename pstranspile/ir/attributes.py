@@ -138,19 +138,23 @@ def float32(value: float) -> float:
 
 
 def narrowed(value: float) -> float:
-    """A FLOAT attribute of this value; a `Double` stays as it is."""
+    """`value` as the value of a FLOAT attribute: rounded to float32; a `Double` is returned unchanged."""
     return value if isinstance(value, Double) else float32(value)
 
 
 def same_attr(a: AttrValue, b: AttrValue) -> bool:
-    """Equal in value and in kind (1, 1.0, True and Long(1) all differ; NaN equals NaN, -0.0 is not 0.0)."""
+    """Whether two attributes are equal in value and in kind (1, 1.0, True and Long(1) all differ; NaN equals NaN, -0.0
+    is not 0.0).
+    """
     if type(a) is not type(b):
         return False
     return repr(a) == repr(b) if isinstance(a, float | Floats) else a == b
 
 
 def renumbered(value: AttrValue, numbers: Mapping[int, int]) -> AttrValue:
-    """The value with blocks under their new numbers. Raises KeyError for a block that has none."""
+    """The attribute with its block indices replaced by those in `numbers`. Raises KeyError for a block that is not in
+    `numbers`.
+    """
     if isinstance(value, BlockRef):
         return BlockRef(numbers[int(value)])
     return BlockRefs(numbers[int(number)] for number in value) if isinstance(value, BlockRefs) else value

@@ -272,7 +272,7 @@ CODES: set[str] = {*get_args(OwnCode)}
 
 
 def declare(code: str) -> OtherCode:
-    """Adds a code of another package and returns it. Raises ValueError if there is one of that name."""
+    """Adds a code of another package and returns it. Raises ValueError if the code exists already."""
     if code in CODES:
         raise ValueError(f"diagnostic code {code} is declared twice")
     CODES.add(code)

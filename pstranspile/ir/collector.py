@@ -12,8 +12,8 @@ def collector_paused() -> Generator[None]:
     """Pauses the collector for the context, and restores its state, also after an exception.
 
     Program values hold no cycles, and scanning them repeatedly costs more than creating them. Values created in the
-    context are young to the collector afterwards. So a process that runs for weeks has its old objects scanned as often
-    as any other.
+    context belong to the collector's youngest generation afterwards, so a process that runs for weeks still has its old
+    objects scanned as often as any other process.
     """
     running = gc.isenabled()
     gc.disable()

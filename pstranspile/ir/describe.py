@@ -1,4 +1,4 @@
-"""Declarations as messages write them."""
+"""Texts that describe variables and their types in messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pstranspile.ir.types import VarKind
 
 
 def var_text(name: str) -> str:
-    """A variable as the text writes it."""
+    """The name of a variable as the textual IR writes it: `%w`."""
     return f"%{name_text(name)}"
 
 
 def type_text(var: Var) -> str:
-    """The type of a variable as the text writes it, without LoD level: `rows f32[1000, 16]`, `raw`."""
+    """The type of a variable as the textual IR writes it, without LoD level: `rows f32[1000, 16]`, `raw`."""
     kind = KIND_TEXT[var.kind]
     if var.tensor is None:
         return kind

@@ -14,20 +14,21 @@ from pstranspile.ir.codes import CODES, Code
 from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
 
-# Texts of others, such as names in messages and files, as they can be shown on a terminal or in a log.
+# Text from elsewhere, such as names in messages and files, made safe for a terminal or a log.
 
 HIDDEN = (
     "\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff"
 )
-"""What a terminal obeys or does not show, for a class of a regular expression: control characters, the marks that
-reorder or hide text, line separators, bytes that are no UTF-8 (as Python reads them), tags.
+"""The characters that a terminal obeys or does not show, as the content of a character class of a regular expression:
+control characters, marks that reorder or hide text, line separators, bytes that are not UTF-8 (as Python reads
+them), and tags.
 
-A fixed list: `str.isprintable` changes with the Unicode tables of the Python that runs.
+The list is fixed because `str.isprintable` changes with the Unicode tables of the Python that runs.
 """
 
 MOST = 200
-"""Characters of a text that are shown."""
+"""The number of characters of a text that `visible` shows by default."""
 
 _HIDDEN = re.compile(f"[{HIDDEN}]")
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -42,8 +43,8 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def visible(text: str, most: int = MOST) -> str:
-    """The text in one line, with escapes (`\\n`, `\\u001b`) in place of what a terminal obeys or hides. Of a long one,
-    the first and the last of `most` characters.
+    """The text in one line, with escapes (`\\n`, `\\u001b`) in place of characters that a terminal obeys or hides. Of a
+    text longer than `most`, only the first and the last `most // 2` characters are shown.
     """
     if len(text) > most:
         half = most // 2
@@ -58,7 +59,7 @@ def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None
     """The known name most similar to the given one: one that differs in capitals alone, else one with similar letters;
     None if none is similar. `cutoff` is from 0 (anything) to 1.
     """
-    from difflib import get_close_matches  # importing it takes as long as reading a small program
+    from difflib import get_close_matches  # imported here because the import takes as long as reading a small program
 
     names = list(known)
     same = (name for name in names if name.casefold() == given.casefold())
@@ -85,24 +86,24 @@ def did_you_mean(given: str, known: Iterable[str], show: Callable[[str], str] = 
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 trainer`, `2 trainers`, `12,000 rows`."""
+    """A count with its noun: `1 trainer`, `2 trainers`, `12,000 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def lasting(seconds: float) -> str:
-    """`1 second`, `0.5 seconds`, `30 seconds`."""
+    """A duration in words: `1 second`, `0.5 seconds`, `30 seconds`."""
     return f"{seconds:g} second{'' if seconds == 1 else 's'}"
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names for a message; of many, the first ones and how many more there are."""
+    """Names as a list for a message: the first `most`, and how many more there are."""
     held = list(names)
     shown = ", ".join(held[:most])
     return shown if len(held) <= most else f"{shown} and {len(held) - most:,} more"
 
 
 def cluster_of(trainers: int, servers: int, joined: str = ", ") -> str:
-    """`2 trainers, 1 server`; a cluster without servers has its trainers alone."""
+    """The size of a cluster in words: `2 trainers, 1 server`; without servers, only the trainers."""
     return joined.join([counted(trainers, "trainer"), *([counted(servers, "server")] if servers else [])])
 
 
@@ -138,7 +139,7 @@ class Diagnostic(NamedTuple):
     subject: str = ""
 
     def __str__(self) -> str:
-        """The finding as it is printed, without the source line, of which only a file's text is known."""
+        """The finding as it is printed, but without the quoted source line, which needs the text of the file."""
         return render([self])
 
 
@@ -168,7 +169,7 @@ def warning(code: Code, message: str, place: Location | Origin | None = None, *,
 
 
 def _located(place: object, caller: str) -> tuple[Location | None, str]:
-    """The location of a place, and the words for it where there is no text to quote."""
+    """(location of a place, its description for when there is no text to quote). Raises TypeError for other values."""
     if isinstance(place, Origin):
         return place.location, str(place)
     if place is None or isinstance(place, Location):
@@ -217,7 +218,7 @@ MAX_FINDINGS = 20
 
 
 def first_findings(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """At most MAX_FINDINGS findings. If there may be more, a note at the last one says so."""
+    """At most MAX_FINDINGS findings. If there may be more, the last one has a note about this."""
     if len(findings) < MAX_FINDINGS:
         return findings
     last = findings[MAX_FINDINGS - 1]
@@ -225,7 +226,7 @@ def first_findings(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     return [*findings[: MAX_FINDINGS - 1], last._replace(notes=(*last.notes, more))]
 
 
-# What hides or reorders, too: a file may hold anything, a terminal should not be sent it.
+# Characters that hide or reorder text are replaced, too: a file may contain anything, but a terminal must not get it.
 _INVISIBLE = re.compile(f"[{HIDDEN}]")
 _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m"}
 _RESET = "\x1b[0m"
@@ -269,7 +270,9 @@ def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, 
 
 
 def _focused(location: Location, focus: str, lines: list[str]) -> tuple[Location, int]:
-    """(the line of the statement at a location that holds `focus`, where in it); -1 where no line does."""
+    """(location, column index of `focus`) of the first line of the statement at a location that contains `focus`; the
+    given location and -1 if no line does.
+    """
     at, start = location.line - 1, max(location.column - 1, 0)
     result = _find(lines[at], focus, start) if focus else -1
     if focus and result < 0:
@@ -313,7 +316,7 @@ def _one(
 
 
 _LONGEST = 8000
-"""Characters of a line of a message. What a file holds may be longer, and a message may quote it."""
+"""The most characters of a line of a message that are printed: a message may quote long text from a file."""
 
 
 def _cut(line: str) -> str:
@@ -346,13 +349,15 @@ NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference"
 """Codes of programs whose blocks can't be traversed. These errors can't be allowed."""
 
 MOST_ALIKE = 3
-"""This many warnings of one code, and errors of the same wording, are printed separately; more are folded."""
+"""The number of warnings of one code, or of errors with the same wording, that are printed separately; further ones are
+folded into one.
+"""
 
 
 def weighed(
     findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
 ) -> Iterator[Diagnostic]:
-    """The findings with the requested severity.
+    """The findings with the severity that the options request.
 
     `strict` turns the warnings of ONLY_DECLARED into errors. A code of `allow` turns an error of the verifier into a
     warning, and drops a warning.
@@ -379,11 +384,11 @@ def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
 
 
 _NOT_OF_PROGRAMS = ("data-", "run-", "cluster-", "checkpoint-", "job-", "values-", "output-")
-"""The beginnings of codes of findings that are not about programs, so that `verify` has none of them."""
+"""The beginnings of codes of findings that are not about programs. `verify` never reports these."""
 
 
 def _how_to_see_all(code: str) -> str:
-    """The command that shows all findings of a code, or what can be done about them."""
+    """The command that shows all findings of a code, or a hint what to do about them."""
     if code == "data-row":
         return " (`--bad-rows skip` leaves such rows out)"
     return "" if code.startswith(_NOT_OF_PROGRAMS) else " (`pstranspile verify --all` shows them)"

@@ -1,4 +1,6 @@
-"""The part of a program in a cluster, as Fluid's transpiler keeps it on its Python object."""
+"""How a program takes part in a cluster: the data that Fluid's transpiler attaches to its Python
+object of the program.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from typing import NamedTuple
 
 
 class DistributedVar(NamedTuple):
-    """One variable on a server, as in Fluid's overview of variables on pservers. Offset in elements."""
+    """A variable on a parameter server, as an entry of Fluid's overview of variables on pservers. `offset` counts
+    elements.
+    """
 
     origin: str
     origin_shape: tuple[int, ...]
@@ -20,7 +24,7 @@ class DistributedVar(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """The part of a program in a cluster, with Fluid's names and defaults.
+    """The part that a program takes in a cluster, in fields with Fluid's names and defaults.
 
     `endpoints` are the parameter servers; `ps_endpoint` is the one that runs this program, or that it loads from.
     `is_chief` is true for trainer 0. `variables` are the variables on servers that a trainer fetches, or that a server

@@ -29,11 +29,13 @@ _INSTEAD = {
     ("Scenario", "path"): "parse_scenario(text) gives one",
     ("Roles", "Compiled"): "compiled.roles() gives them",
 }
-"""The advice for a pair of the required and the given type."""
+"""The advice in the message, by the required type and the given type."""
 
 
 def wrong_type(caller: str, wanted: str, value: object, kind: str = "") -> TypeError:
-    """The TypeError for a value passed to the function `caller`, which takes `wanted` of the type `kind`."""
+    """The TypeError for a `value` passed to the function `caller`, which requires `wanted` (words) of
+    the type `kind`.
+    """
     given = type(value).__name__
     instead = _INSTEAD.get((kind, "path" if isinstance(value, str | os.PathLike) else given), "")
     return TypeError(f"{caller} takes {wanted}, not a value of type {given}" + (f"; {instead}" if instead else ""))
@@ -70,7 +72,8 @@ MOST_CHECKED = 10**6
 
 
 def expect_number(value: object, caller: str, wanted: str, most: int | None = None, least: int | None = None) -> None:
-    """Raises TypeError unless `value` is an integer of any package; `wanted` describes it.
+    """Raises TypeError unless `value` is an integer (of Python, numpy or another package); `wanted` describes it in the
+    message.
 
     Raises ValueError if it exceeds `most`, or is below `least`.
     """
@@ -83,14 +86,16 @@ def expect_number(value: object, caller: str, wanted: str, most: int | None = No
 
 
 def expect_word(value: object, caller: str, wanted: str, words: Sequence[str]) -> None:
-    """Raises ValueError unless `value` is one of the words that the argument `wanted` takes."""
+    """Raises ValueError unless `value` is one of `words`; `wanted` is the name of the argument in the message."""
     if value not in words:
         hint = did_you_mean(str(value), words)
         raise ValueError(f"{caller} takes {' or '.join(map(repr, words))} as {wanted}, not {value!r}{hint}")
 
 
 def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
-    """The names in a list of variables. Raises TypeError for anything else, above all a single name without a list."""
+    """A list of variable names as a tuple. Raises TypeError for other values, in particular for a single name without a
+    list.
+    """
     wanted = "a list of names of variables"
     if isinstance(value, str):
         raise TypeError(f"{caller} takes {wanted}, not one name; write [{value!r}]")
@@ -104,7 +109,7 @@ def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
 
 
 def is_separator(sign: str) -> bool:
-    """Whether a sign may stand between the fields of a row: a single one, that is in no number and no name."""
+    """Whether a text can separate the fields of a row: a single character that occurs in no number and no name."""
     return (
         len(sign) == 1
         and sign.isascii()
@@ -114,11 +119,11 @@ def is_separator(sign: str) -> bool:
     )
 
 
-# Names that are spelt wrong in Python.
+# Errors for misspelt names in Python, with suggestions.
 
 
 def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error for a name that a module does not have, with the nearest one that it has."""
+    """The error for a name that a module does not have; it suggests the most similar name of the module."""
     hint = "" if name.startswith("_") else did_you_mean(name, known)
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=None)
 
@@ -135,7 +140,9 @@ _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
 def suggesting(called: _Called) -> _Called:
-    """The same function or class; of an argument that it does not have, its TypeError says the nearest that it has."""
+    """Wraps a function or class: when called with an unknown argument, its TypeError suggests the most similar known
+    one.
+    """
     made: Any = called.__init__ if isinstance(called, type) else called
 
     @wraps(made)

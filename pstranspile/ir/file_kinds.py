@@ -1,4 +1,4 @@
-"""What a file plainly is that was named in place of another: for messages, once it can't be read as what is needed."""
+"""Recognises the kind of a file that can't be read as what was expected, so that the message can name it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class FileKind(NamedTuple):
 
     @property
     def is_job(self) -> bool:
-        """Whether it describes a job, or may."""
+        """Whether the file describes a job, or may describe one."""
         return self in (JOB, _JSON)
 
     def __str__(self) -> str:
-        """`this is an archive of arrays; --feed of run takes it`."""
+        """The sentence for a message: `this is an archive of arrays; --feed of run takes it`."""
         return f"this is {self.what}{'; ' if self.use else ''}{self.use}"
 
 
@@ -58,7 +58,7 @@ _BINARY: tuple[tuple[bytes, FileKind], ...] = (
     (b"\0\0\0\0", FileKind("a variable, or several, as Fluid saves them", "`pstranspile run --init` takes it")),
     (b"\x08", FileKind("an ONNX model", "`pstranspile import` makes text of it")),
 )
-"""How binary files begin."""
+"""The first bytes of binary files, by kind."""
 
 _DESC = FileKind("a serialized ProgramDesc", "`pstranspile import` makes text of it")
 
@@ -76,7 +76,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], FileKind], ...] = (
     (re.compile(r"flowchart\s"), FileKind("a drawing for Mermaid")),
     (re.compile(r"<!DOCTYPE|<\?xml|<html|<svg", re.IGNORECASE), FileKind("a page or a picture of XML")),
 )
-"""How texts begin, after comments."""
+"""Patterns of the beginnings of text files, after comments, by kind."""
 
 JOB = FileKind("a job file", "--config takes it")
 """The description of a job."""
@@ -93,14 +93,14 @@ SCRIPT = FileKind(
 _CODE = re.compile(r"(?m)^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+|@\w+|#!.*python)")
 
 _MOST = 1 << 16
-"""How many bytes of a file are looked at."""
+"""The number of bytes of a file that are examined."""
 
 _SEPARATORS = ",;\t|"
-"""What may stand between the fields of a row."""
+"""The characters that may separate the fields of a row."""
 
 
 def beginning(path: str) -> bytes:
-    """The first bytes of a file, as many as `kind_of` looks at; none of one that can't be read."""
+    """The first bytes of a file, as many as `kind_of` examines; empty for a file that can't be read."""
     try:
         with open_regular(path) as file:
             return file.read(_MOST + 1)
@@ -109,7 +109,7 @@ def beginning(path: str) -> bytes:
 
 
 def kind_of(data: bytes, name: str = "") -> FileKind | None:
-    """What a file with such content plainly is; None if that can't be told. `name` is the file's name."""
+    """The kind of a file with this content; None if it is not clear. `name` is the file's name."""
     begin = data[:_MOST]
     if begin.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _archive(begin)
@@ -187,7 +187,9 @@ def _json(text: str) -> object:
 
 
 def _table_kind(lines: list[str], name: str) -> FileKind | None:
-    """Rows of fields: by the name, or since each line has as many fields, and none looks like a program's."""
+    """A CSV file, recognised by its name, or because all lines have the same number of fields and none looks like a
+    line of a program; None for other lines.
+    """
     named = name.endswith((".csv", ".tsv", ".psv"))
     shown = lines[:20]
     if any(mark in line for line in shown for mark in ("->", "%", "^", "{", "}")) and not named:

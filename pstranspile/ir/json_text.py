@@ -1,4 +1,4 @@
-"""JSON as files hold it: text that diffs well, and what is wrong with a text that should be JSON, in our words."""
+"""Writes JSON text that diffs well, and describes the errors of text that should be JSON in plain words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXPECTED = {
     "Expecting ',' delimiter": "a comma or a closing bracket is expected",
     "Extra data": "nothing more is expected after the value",
 }
-"""What Python's reader expected where it stopped, by its message."""
+"""What Python's reader expected where it stopped, in plain words, by the reader's message."""
 
 _WRONG = {
     "Unterminated string": "a string begins that does not end",
@@ -42,14 +42,16 @@ _WRONG = {
     "Invalid \\u": "four hexadecimal digits are expected after \\u",
     "Unexpected UTF-8 BOM": "the text begins with a byte order mark",
 }
-"""What is wrong where Python's reader stopped, by the beginning of its message."""
+"""The error where Python's reader stopped, in plain words, by the beginning of the reader's message."""
 
 LONGEST = 20
-"""Characters of a text that a message quotes."""
+"""The number of characters of a text that a message quotes."""
 
 
 class JsonFault(NamedTuple):
-    """What is wrong, and where: a line and a column, counted from 1; both are 0 for all of the text."""
+    """An error in JSON text, and its place: a line and a column, counted from 1. Both are 0 if it concerns the whole
+    text.
+    """
 
     reason: str
     line: int = 0
@@ -57,12 +59,12 @@ class JsonFault(NamedTuple):
 
 
 def json_fault(problem: ValueError | RecursionError) -> JsonFault:
-    """What is wrong with a text that `json.loads` has refused with this exception."""
+    """The error in a text for which `json.loads` raised this exception."""
     if isinstance(problem, RecursionError):
         return JsonFault("nested too deeply")
     if isinstance(problem, UnicodeDecodeError):
         return JsonFault(f"byte {problem.start} is not UTF-8")
-    if not isinstance(problem, json.JSONDecodeError):  # a number of thousands of digits, or a refusal of a hook
+    if not isinstance(problem, json.JSONDecodeError):  # a number of thousands of digits, or an error raised by a hook
         digits = "int_max_str_digits" in str(problem) or "integer string conversion" in str(problem)
         return JsonFault("a number has thousands of digits" if digits else str(problem))
     where = problem.lineno, problem.colno
@@ -81,6 +83,6 @@ def _quoted(text: str) -> str:
 
 
 def told(problem: ValueError | RecursionError) -> str:
-    """What is wrong with a text, and where, in one sentence."""
+    """The error in a text for which `json.loads` raised this exception, and its place, in one sentence."""
     fault = json_fault(problem)
     return fault.reason if not fault.line else f"line {fault.line}, column {fault.column}: {fault.reason}"

@@ -12,8 +12,8 @@ _PIECES = re.compile(_STRING + r"|#[^\n]*|[\[({]|[\])}]")
 BLANKS = " \t\r"
 """The blanks of a line, those of the grammar (`SPACE`). A line ends only at a newline.
 
-Other characters that Unicode or Python call a space are ordinary characters. So text is never stripped or split without
-naming these.
+Other characters that Unicode or Python call a space are ordinary characters, so calls that strip or split text must
+name these blanks.
 """
 
 
@@ -91,7 +91,7 @@ _COMMAS = re.compile(rf"""{_STRING}|\[(?!%)[^\]"]*(?:{_STRING}[^\]"]*)*\]|(?P<co
 
 
 def all_wrapped(statements: Sequence[str]) -> Iterable[str]:
-    """Statements, each on as few lines as its width takes."""
+    """Statements, each broken into as few lines as the width allows."""
     return map(wrapped, statements) if len(max(statements, key=len, default="")) > WIDTH else statements
 
 

@@ -77,12 +77,11 @@ class TensorType(NamedTuple):
 class Var(NamedTuple):
     """A declared variable.
 
-    `tensor` describes LOD_TENSOR, LOD_TENSOR_ARRAY and SELECTED_ROWS variables (None where the ProgramDesc
-    carries no description). `readers` describes what a READER yields, `elements` what a TUPLE holds.
-    `parameter` is set on parameters. `location` is where the text declares it. `written_defaults` names the
-    optional ProgramDesc fields (`persistable`, `need_check_feed`, `lod_level`) that the file writes out
-    although they are at their default; None: those that Fluid usually writes. These two take no part
-    in equality.
+    `tensor` describes LOD_TENSOR, LOD_TENSOR_ARRAY and SELECTED_ROWS variables (None where the ProgramDesc carries no
+    description). `readers` describes what a READER yields, `elements` what a TUPLE holds. `parameter` is set on
+    parameters. `location` is where the text declares it. `written_defaults` names the optional ProgramDesc fields
+    (`persistable`, `need_check_feed`, `lod_level`) that the file writes out although they are at their default; None:
+    those that Fluid usually writes. `location` and `written_defaults` take no part in equality.
     """
 
     name: str
@@ -204,7 +203,7 @@ class Block(NamedTuple):
 
 
 MAX_DEPTH = 100
-"""How deep blocks may stand inside each other, or run each other. What walks over them may then recurse."""
+"""The largest depth to which blocks may be nested or run each other, so that functions over blocks can recurse."""
 
 
 class Program(NamedTuple):
@@ -259,11 +258,11 @@ class SourceText(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """Named programs; `main` and `startup` are the usual two. What stands beside them does not count for equality.
+    """Named programs; `main` and `startup` are the usual two. Equality compares only the programs.
 
-    `source` is the text that they were read from. `start` has arrays, by name, that persistable variables begin with
-    in place of what the start-up program gives, where a module comes with values, as a model of another framework
-    does. `example` has the inputs of one batch, by name, as its author gave them.
+    `source` is the text that they were read from. `start` maps persistable variables to the arrays that they start with
+    in place of the start-up program's values, if the module came with values, as a model of another framework does.
+    `example` maps inputs to the arrays of one batch, as the author of the model gave them.
     """
 
     programs: FrozenMap[str, Program] = field(default_factory=FrozenMap[str, Program])

@@ -29,7 +29,7 @@ def require_local(path: str | os.PathLike[str]) -> None:
 
 
 def read_stream(stream: BinaryIO, most: int) -> bytes:
-    """The content of a stream. Raises OSError if it exceeds `most` bytes, as that of a device may."""
+    """The content of a stream. Raises OSError if it exceeds `most` bytes, as the content of a device may."""
     parts: list[bytes] = []
     size = 0
     while part := stream.read(_AT_ONCE):

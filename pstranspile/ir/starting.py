@@ -1,4 +1,4 @@
-"""Signals that come while a process starts: it ends at once, with a sentence. Nothing else is imported for this."""
+"""Ends a process with one sentence if a signal arrives while it starts. Needs no other module of the package."""
 
 import os
 import signal
@@ -8,21 +8,25 @@ from typing import Any
 
 
 def _end(number: int, _: object) -> None:
-    """Ends the process as an error does, so that what it has begun to write is taken away. The exit status is the one
-    that shells report for a process that was told to end.
+    """Ends the process through SystemExit, so that unfinished output is removed. The exit status is the one that shells
+    report for a process that a signal ended.
     """
     sys.exit(128 + number)
 
 
 def _end_at_once(number: int, _: object) -> None:
-    """Ends the process while it starts: nothing is begun yet, and an exception in an import may be lost."""
+    """Ends the process immediately while it starts: it has not begun anything yet, and an exception raised during an
+    import may be lost.
+    """
     with suppress(OSError):
         os.write(2, b"interrupted before anything was done\n")
     os._exit(128 + number)
 
 
 def _ends() -> list[int]:
-    """The signals that end the process: not an interrupt where that is ignored, no hangup under nohup."""
+    """The signals that end the process: SIGTERM, and SIGINT and SIGHUP unless they are ignored (as SIGHUP is under
+    nohup) or have another handler.
+    """
     hangup = getattr(signal, "SIGHUP", None)
     handlers = {signal.SIGINT: signal.default_int_handler, hangup: signal.SIG_DFL}
     wanted = [signal.SIGINT, signal.SIGTERM, *([] if hangup is None else [hangup])]
@@ -34,21 +38,21 @@ _before: dict[int, Any] = {}
 
 
 def guard() -> None:
-    """Has signals end the process at once, until `begin` or `restore`."""
+    """Makes signals end the process immediately, until `begin` or `restore` is called."""
     for number in _ends():
         if signal.getsignal(number) is not _end_at_once:
             _before[number] = signal.signal(number, _end_at_once)
 
 
 def begin() -> None:
-    """Has signals raise exceptions from here on, where they end the process at once."""
+    """Makes the signals that end the process immediately raise exceptions instead."""
     for number in _ends():
         if signal.getsignal(number) is _end_at_once:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _end)
 
 
 def restore() -> None:
-    """Has signals do what they did before `guard`, where they end the process at once."""
+    """Gives the signals that end the process immediately the handlers that they had before `guard`."""
     for number, handler in _before.items():
         if signal.getsignal(number) is _end_at_once:
             signal.signal(number, handler)

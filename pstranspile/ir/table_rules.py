@@ -1,4 +1,4 @@
-"""Rules of the large tables of a job: when rows enter and leave them: `words enter_after=3 shrink_every=1000 ...`."""
+"""Rules by which rows enter and leave the large tables of a job: `words enter_after=3 shrink_every=1000 ...`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 class Rules(NamedTuple):
     """When rows enter a large table and leave it.
 
-    A row enters with the `enter_after`-th update that has a gradient of it, if it is drawn with the probability
-    `enter_chance`; in each later one it is drawn again. Until then its values are 0 and its gradients are dropped.
-    After every `shrink_every` updates (0: never) rows leave that the last `drop_unseen` updates (0: any number) had no
-    gradient of, and those whose score is below `drop_below`. The score of a row is 1 for each update that has a
-    gradient of it, times `score_decay` whenever rows leave.
+    A row enters with the `enter_after`-th update that has a gradient of it, with the probability `enter_chance`; if it
+    does not enter, each later such update gives it another chance. Until then its values are 0 and its gradients are
+    dropped. After every `shrink_every` updates (0: never), rows leave that had no gradient in the last `drop_unseen`
+    updates (0: any number), and rows whose score is below `drop_below`. The score of a row is the number of updates
+    that had a gradient of it; whenever rows leave, it is multiplied by `score_decay`.
     """
 
     enter_after: int = 1
@@ -48,7 +48,8 @@ class Rules(NamedTuple):
 def most_rows(width: int) -> int:
     """The most rows of `width` elements that a table can have, since elements are counted in 63 bits.
 
-    A large table of so many rows has a row for every id of 64 bits: beyond its rows, it is a hash table of ids.
+    A large table declared with this many rows is a hash table that has a row for every 64-bit id, although there are
+    more ids than rows.
     """
     return ((1 << 63) - 1) // max(width, 1)
 
@@ -59,7 +60,7 @@ def takes_any_id(shape: Sequence[int]) -> bool:
 
 
 def parse_table(text: str) -> tuple[str, Rules]:
-    """The name of a table and its rules. Raises ValueError for what is no such text."""
+    """The name of a table and its rules. Raises ValueError for other text."""
     name, *settings = text.split()
     values: dict[str, int | float] = {}
     for setting in settings:

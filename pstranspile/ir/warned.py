@@ -1,4 +1,4 @@
-"""Warnings of Python that point at the line of the user, whatever lies between that line and what warns."""
+"""Warnings of Python that point at the user's line, however many frames lie between it and the call that warns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _is_of_user(file: str) -> bool:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """As `warnings.warn`, at the innermost line under way that is neither of this package nor of Python's library.
+    """Warns as `warnings.warn` does, at the innermost frame that is neither of this package nor of Python's library.
 
-    Where there is none, as in a thread of this package, it is the outermost line.
+    If there is none, as in a thread of this package, the warning points at the outermost frame.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while not _is_of_user(frame.f_code.co_filename) and frame.f_back is not None:

@@ -27,12 +27,14 @@ from pstranspile.ops.schema import OpSchema, registered
 GROUP = "pstranspile.ops"
 """Entry point group through which other packages add op types: each entry is a module that declares some.
 
-They are imported when an op type comes up that this package does not declare.
+The modules are imported at the first op type that this package does not declare.
 """
 
 
 def families() -> list[str]:
-    """The modules of this package that declare op types, sorted: all in a folder, but for what reads gradient rules."""
+    """The names of the modules of this package that declare op types, sorted: all modules in its folders except
+    `gradients`.
+    """
     files = sorted(file for file in Path(__file__).parent.glob("*/[a-z]*.py") if file.parent.name != "gradients")
     return [f"{__name__}.{file.parent.name}.{file.stem}" for file in files]
 

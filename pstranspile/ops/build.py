@@ -25,7 +25,7 @@ __all__ = ["BlockBuilder", "ProgramBuilder", "as_attribute", "build_module"]
 #     module = build_module(main=main)
 #
 # Names of slots may hold one variable or a list; attributes take plain Python values, which get the kind that the op's
-# schema gives them. Builders change; what `build` gives does not.
+# schema gives them. Builders change; the values that `build` returns do not.
 
 Names: TypeAlias = str | Iterable[str]
 """One variable, or several in order."""
@@ -115,7 +115,9 @@ class BlockBuilder:
         lod_level: int = 0,
         feed: bool = False,
     ) -> str:
-        """Declares a variable that lives for one step; returns its name. -1 in `shape`: known at run time."""
+        """Declares a variable that lives for one step; returns its name. A dim of -1 in `shape` is
+        known at run time.
+        """
         tensor = TensorType(element_type(dtype), tuple(shape), lod_level)
         return self.var(Var(name, kind, tensor, need_check_feed=feed))
 
@@ -145,7 +147,7 @@ class BlockBuilder:
         role_vars: Iterable[str] = (),
         **more: Any,
     ) -> Op:
-        """Appends an op, schema defaults filled in, and returns it; `more` are attributes as keywords.
+        """Appends an op with the defaults of its schema, and returns it; `more` are attributes as keywords.
 
         Raises TypeError for an attribute whose value is not of the kind its schema gives.
         """
@@ -189,7 +191,9 @@ class ProgramBuilder:
         self.block = self.new_block(parent=-1)
 
     def new_block(self, parent: BlockBuilder | int = 0, forward: BlockBuilder | int = -1) -> BlockBuilder:
-        """Another block; give it as an attribute to the op that runs it. `forward`: the block it is the gradient of."""
+        """Adds a block and returns its builder, which is the attribute of the op that runs the block. `forward` is the
+        block whose gradients it computes.
+        """
         above = parent.index if isinstance(parent, BlockBuilder) else parent
         of = forward.index if isinstance(forward, BlockBuilder) else forward
         made = BlockBuilder(self, len(self._blocks), above, of)
@@ -220,7 +224,7 @@ def make_op(
     role_vars: tuple[str, ...] = (),
     origin: Origin | None = None,
 ) -> Op:
-    """An op as Fluid's Python layer makes it: schema defaults and empty dispensable inputs filled in.
+    """An op as Fluid's Python layer makes it, with the schema's defaults and empty dispensable inputs.
 
     Raises TypeError when a slot is given as a bare string instead of a list of names.
     """
@@ -263,7 +267,7 @@ class OpMaker:
         role_vars: tuple[str, ...] = (),
         origin: Origin | None = None,
     ) -> Op:
-        """An op with these variables. Frozen `outputs`, and `inputs` that are frozen and complete, are shared too."""
+        """An op with these variables. Frozen `outputs`, and `inputs` that are frozen and complete, are not copied."""
         if self._empty and not self._empty.keys() <= inputs.keys():
             inputs = {**self._empty, **inputs}
         if not isinstance(inputs, FrozenMap):
@@ -290,7 +294,7 @@ def typed_slots(op_type: str) -> tuple[str, str]:
     """The input slot whose element type Fluid gives to an output slot as it appends the op, and that output slot.
 
     Such an op declares what it writes with the element type of what it reads, whatever was declared before. Both are ""
-    for ops that have none.
+    for op types without such slots.
     """
     schema = schema_of(op_type)
     if schema is None or schema.facts.typed_by not in schema.inputs:

@@ -4,8 +4,8 @@ They are given to `declare(...)` by name, and read with `pstranspile.ops.facts_o
 
     declare("where_index", "Condition -> Out", rows="own", row_order="by_values", doc="...")
 
-What is not stated has the default, which is the ordinary case: an op that works on one machine and computes each row of
-its outputs from the same row of its inputs.
+A fact that is not stated has its default, which is the ordinary case: an op that works on one machine and computes each
+row of its outputs from the same row of its inputs.
 """
 
 from __future__ import annotations
@@ -30,39 +30,42 @@ up a ring. "stream": with nobody; it waits for a stream of its own device.
 """
 
 AllReduce: TypeAlias = Literal["", "sum", "max", "min", "prod"]
-"""The operation by which an op combines the values of all trainers of a ring for all of them; "": it does not."""
+"""The operation by which an op combines the values of all trainers of a ring into one value for all of them; "": none.
+"""
 
 RowCount: TypeAlias = Literal["kept", "own"]
-"""Whether the outputs of an op have a row for each row of its inputs.
+"""Whether the outputs of an op have as many rows as its inputs.
 
-"kept": they do, or as many as its shape rule says. "own": they have others, or its inputs need not agree in rows.
+"kept": as many, or the number that its shape rule gives. "own": another number, or its inputs may differ in rows.
 """
 
 RowOrder: TypeAlias = Literal["kept", "handed_on", "ranked", "by_values"]
-"""The places of the batch's rows in the outputs of an op.
+"""Where the rows of the batch are in the outputs of an op.
 
-"kept": where its inputs have them. "handed_on": likewise, although the declared dims of arrays don't show it. "ranked":
-in the order of a rank table, the longest sequence first. "by_values": where the values of its inputs say.
+"kept": at the same places as in its inputs. "handed_on": the same, although the declared dims of arrays don't show it.
+"ranked": in the order of a rank table, the longest sequence first. "by_values": at places that depend on the values of
+its inputs.
 """
 
 Numbers: TypeAlias = Literal["computed", "moved", "in_order", "combined"]
 """How the numbers in the outputs of an op follow from those in its inputs.
 
 "moved": they are the same numbers, at other places. "in_order": the same numbers in the same order, whatever the dims.
-"combined": sums, products or means of them, so that they grow with them. "computed": in any other way.
+"combined": sums, products or means of the inputs' numbers, so that they grow with these. "computed": in any other way.
 """
 
 LodOfResult: TypeAlias = Literal["inferred", "none", "of_gradient"]
-"""The LoD level with which Fluid declares what a gradient op gives.
+"""The LoD level that Fluid declares for the outputs of a gradient op.
 
-"inferred": that of its shape rule. "none": 0, whatever the inputs have. "of_gradient": that of Out@GRAD.
+"inferred": the one that its shape rule gives. "none": 0, whatever the inputs have. "of_gradient": that of Out@GRAD.
 """
 
 
 class Below(NamedTuple):
-    """Whole numbers from 0 on that stay below a dim of the input slot `of`, or (None) below the attribute `of`.
+    """Whole numbers from 0 on, below the dim `axis` of the input slot `of`, or, if `axis` is None, below the attribute
+    `of`.
 
-    Where `axis` is text, it names the attribute that says which dim it is.
+    An `axis` that is a text is the name of the attribute that holds the index of the dim.
     """
 
     of: str
@@ -70,20 +73,20 @@ class Below(NamedTuple):
 
 
 class Within(NamedTuple):
-    """Positions in the input slot `of`: the numbers in the last dim stay below its dims, one beside another."""
+    """Positions in the input slot `of`: along the last dim, the i-th number is below the i-th dim of `of`."""
 
     of: str
 
 
 class AmongThose(NamedTuple):
-    """Whole numbers from 0 on, each that of a variable in the slot `of`."""
+    """Whole numbers from 0 on, each the index of a variable in the slot `of`."""
 
     of: str
 
 
 Domain: TypeAlias = "Literal['binary', 'positive', 'zero'] | Below | Within | AmongThose"
-"""The numbers that an input takes: 0 and 1, numbers above 0, only 0 (where the start is always there), or whole numbers
-below a limit.
+"""The numbers that an input may hold: 0 and 1 ("binary"), numbers above 0 ("positive"), only 0 ("zero": the beginning,
+which always exists), or whole numbers with a limit.
 """
 
 
@@ -93,48 +96,57 @@ class OpFacts(NamedTuple):
     communicates: Communication = ""
     """The machines that the op communicates with."""
     sends: str = ""
-    """The input slot whose values the op sends to other machines. The others of an op that communicates only order it.
+    """The input slot whose values the op sends to other machines. The other inputs of an op that communicates only
+    order it.
     """
     receives: str = ""
-    """The output slot whose values the op receives from other machines. The others of such an op only order ops."""
+    """The output slot whose values the op receives from other machines. The other outputs of such an
+    op only order ops.
+    """
     all_reduce: AllReduce = ""
     """The operation by which the op combines the values of all trainers for all of them."""
     cuts: bool = False
-    """The op cuts a variable into the parts that servers hold, or deals its rows out to them."""
+    """The op cuts a variable into the parts that servers hold, or distributes its rows among them."""
     looks_up: str = ""
-    """The input slot of a table of which the op reads a few rows. They may be on servers, which `table_names` lists."""
+    """The input slot of a table of which the op reads a few rows. The rows may be on servers, which `table_names`
+    lists.
+    """
     rows: RowCount = "kept"
-    """Whether the outputs have a row for each row of the inputs."""
+    """Whether the outputs have as many rows as the inputs."""
     row_order: RowOrder = "kept"
-    """The places of the batch's rows in the outputs."""
+    """Where the rows of the batch are in the outputs."""
     numbers: Numbers = "computed"
     """How the numbers in the outputs follow from those in the inputs."""
     domains: Mapping[str, Domain] = EMPTY
-    """The numbers that input slots take, by slot; slots that are not listed take any."""
+    """The numbers that input slots may hold, by slot; slots that are not listed may hold any."""
     mean_of_rows: bool = False
     """The op takes the mean over rows, which depends on how many there are."""
     draws: bool = False
     """The op draws random numbers, from its attribute `seed` if it has one."""
     part_by_shape: bool = False
-    """An op at start-up that makes a part of what it makes if it is given the dims of the part as `shape`."""
+    """The op, in a start-up program, makes a part of its result if its attribute `shape` holds the
+    dims of that part.
+    """
     reader: bool = False
-    """The op makes a reader, or gives what a reader holds."""
+    """The op makes a reader, or reads from one."""
     lists_may_be_empty: bool = False
-    """Slots that take a list may be empty, as they only say what is read or written elsewhere."""
+    """Slots that take a list may be empty, as they only name variables that are read or written elsewhere."""
     typed_by: str = ""
     """The input slot or attribute whose element type Fluid gives to the first output as it appends the op."""
     constant: bool = False
     """Fluid's layers mark the results of the op as having no gradient."""
     linear: bool = False
-    """A gradient op that is linear in the gradients that it reads, and depends on the dims and indices of other inputs.
+    """A gradient op that is linear in the gradients that it reads, and otherwise depends only on dims and indices of
+    its other inputs.
     """
     sparse_gradient: str = ""
-    """The output slot in which a gradient op gives sparse rows if it has `is_sparse`. It reads the table for its dims.
+    """The output slot in which a gradient op returns sparse rows if its attribute `is_sparse` is set. It reads the
+    table only for its dims.
     """
     opaque: str = ""
     """A sentence about an op that is a program of its own, which another library runs; "" for all others."""
     result_lod: LodOfResult = "inferred"
-    """The LoD level with which Fluid declares what a gradient op gives."""
+    """The LoD level that Fluid declares for the outputs of a gradient op."""
 
 
 PLAIN = OpFacts()
@@ -177,11 +189,11 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "numbers": get_args(Numbers),
     "result_lod": get_args(LodOfResult),
 }
-"""The values that a fact may have, of facts with named values."""
+"""The allowed values of facts that have named values."""
 
 
 _SLOTS = {"sends": "input", "looks_up": "input", "receives": "output", "sparse_gradient": "output"}
-"""OpFacts that name a slot, and whether it is an input or an output."""
+"""The facts that name a slot, and whether it is an input or an output."""
 
 
 def make_facts(
@@ -189,7 +201,7 @@ def make_facts(
 ) -> OpFacts:
     """The facts that are stated of an op with these slots and attributes.
 
-    Raises ValueError for a fact that there is none of, or that names a value, slot or attribute that there is none of.
+    Raises ValueError for an unknown fact, or one that names a value, slot or attribute which does not exist.
     """
     if not stated:
         return PLAIN
@@ -209,7 +221,9 @@ def make_facts(
 
 @cache
 def _facts_with(stated: tuple[tuple[str, Any], ...]) -> OpFacts:
-    """The facts by name and value, which many op types share. Raises ValueError for names and values of no fact."""
+    """The facts with these names and values; op types with equal facts share one object. Raises ValueError for an
+    unknown fact, or a value that it can't have.
+    """
     for name, value in stated:
         if name not in OpFacts._fields:
             raise ValueError(f"there is no fact {name!r}; there are {', '.join(OpFacts._fields)}")

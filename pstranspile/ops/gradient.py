@@ -28,7 +28,7 @@ SUFFIX = "@GRAD"
 """The suffix of the name of a variable's gradient."""
 
 EMPTY_NAME = "@EMPTY@"
-"""The placeholder for an unwanted gradient in a list."""
+"""The name that stands for an unwanted gradient in a list."""
 
 
 class GradientBlock(NamedTuple):
@@ -44,7 +44,7 @@ class GradientBlock(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The wanted gradients: all but those named in `unwanted` (names of gradients).
+    """The gradients that are wanted: all except those whose names are in `unwanted`.
 
     `block` is set for ops with a sub-block.
     """
@@ -53,17 +53,17 @@ class Wanted(NamedTuple):
     block: GradientBlock | None = None
 
     def placed(self, op: Op, slot: str) -> tuple[str, ...]:
-        """The gradients of an input slot, with `@EMPTY@` for unwanted ones."""
+        """The names of the gradients of an input slot, with `@EMPTY@` in place of unwanted ones."""
         names = (gradient_name(name) for name in op.inputs.get(slot, ()))
         return tuple(EMPTY_NAME if name in self.unwanted else name for name in names)
 
     def kept(self, op: Op, slot: str) -> tuple[str, ...]:
-        """The gradients of an input slot without the unwanted ones."""
+        """The names of the gradients of an input slot, without the unwanted ones."""
         return tuple(name for name in self.placed(op, slot) if name != EMPTY_NAME)
 
 
 GradientRule: TypeAlias = Callable[[Op, Wanted], tuple[Op, ...]]
-"""From a forward op and what is wanted to the ops that compute it."""
+"""A function from a forward op and the wanted gradients to the ops that compute them."""
 
 _RULES: dict[str, GradientRule] = {}
 _RESOLVED: dict[str, GradientRule | None] = {}
@@ -145,7 +145,7 @@ def from_declaration(gradient_type: str, **conditional: Callable[[Op], bool]) ->
 
     A slot `S` takes the forward op's input or output S. An input `S@GRAD` takes the gradients of the output S, and an
     output `S@GRAD` those of the input S. Slots marked `-` in the declaration are filled only if `conditional` has a
-    condition for them that holds. Raises KeyError if the gradient op is not declared (yet).
+    condition for them that is true for the forward op. Raises KeyError if the gradient op is not declared (yet).
     """
     schema = registered()[gradient_type]
     absent = {name for name, slot in schema.inputs.items() if slot.dispensable and name not in schema.empty_inputs}
@@ -188,5 +188,5 @@ def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
 
 
 def scaled(output: str, of: str, factor: float, **more: AttrValue) -> Op:
-    """`of` = factor * `output`, as the gradient of a linear op."""
+    """The op `of` = factor * `output`, for the gradient of a linear op."""
     return bare_op("scale", {"X": (output,)}, {"Out": (of,)}, {"scale": narrowed(factor), **more})

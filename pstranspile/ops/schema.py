@@ -9,10 +9,10 @@ One `declare(...)` call per op type, in the file of its family, and one `declare
         doc="ParamOut = Param - LearningRate * Grad",
     )
 
-In the slot text `X*` takes a list of variables (duplicable), `X?` may be missing (dispensable), `X*?` both.
-Fluid's Python layer gives an op every dispensable input, empty where it has none; `X-` is a dispensable slot
-that is not there at all unless the op needs it (some that Fluid's gradient makers add). `X~` is an output that is there
-for the gradient alone (intermediate).
+In the slot text `X*` takes a list of variables (duplicable), `X?` may be missing (dispensable), `X*?` both. Fluid's
+Python layer gives an op every dispensable input, if need be an empty one; `X-` is a dispensable slot that an op has
+only if it needs it (some that Fluid's gradient makers add). `X~` is an output that only the gradient op reads
+(intermediate).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Slot(NamedTuple):
 class AttrSpec(NamedTuple):
     """Kind and default of an attribute. With a `default` of None every op must have the attribute.
 
-    An `optional` attribute has no default, and an op may lack it. A `later` one is unknown to Fluid 1.8.5: it says that
-    the op computes what Paddle 2.x does.
+    An `optional` attribute has no default, and an op may lack it. A `later` attribute is unknown to Fluid 1.8.5: an op
+    that has it computes what Paddle 2.x does.
     """
 
     kind: AttrKind
@@ -135,7 +135,7 @@ _REGISTRY: dict[str, OpSchema] = {}
 
 
 def attr(kind: str, default: object = None) -> AttrSpec:
-    """An attribute of the named kind (`int`, `float`, `ints`, ...) and default; no default: must be given."""
+    """An attribute of the named kind (`int`, `float`, `ints`, ...) with this default; None: every op must have it."""
     attr_kind = AttrKind["BOOLEAN" if kind == "bool" else "BOOLEANS" if kind == "bools" else kind.upper()]
     if default is None:
         return AttrSpec(attr_kind, None)
@@ -156,7 +156,8 @@ def later(kind: str) -> AttrSpec:
 
 
 UNSCOPED: Mapping[str, AttrSpec] = {"op_namescope": optional("string")}
-"""The attributes of the few gradient ops whose makers in Fluid copy no attributes, so that they are in no name scope.
+"""The attributes of the few gradient ops whose makers in Fluid copy no attributes, so that they are in
+no name scope.
 """
 
 INT = attr("int")
@@ -169,7 +170,7 @@ LONGS = attr("longs")
 FLOATS = attr("floats")
 STRINGS = attr("strings")
 BLOCK = attr("block")
-"""Attributes without a default, which every op must have."""
+"""Specs of attributes without a default, which every op must have: one for each kind from `INT` to `BLOCK`."""
 
 
 def long(value: int) -> AttrSpec:

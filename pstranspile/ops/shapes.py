@@ -24,13 +24,13 @@ from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.schema import Slicing
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
-"""Slot -> types of its variables, None for an unknown type. A dim of -1 is unknown."""
+"""A mapping from each slot to the types of its variables, None for an unknown type. A dim of -1 is unknown."""
 
 ShapeRule: TypeAlias = Callable[[Op, Types], Types]
-"""From an op and its input types to its output types. Slots that are left out may have any type."""
+"""A function from an op and its input types to its output types. Slots that it leaves out may have any type."""
 
 TypeOf: TypeAlias = Callable[[str], TensorType | None]
-"""From a variable's name to its declared type, None if it has none."""
+"""A function from a variable's name to its declared type, None if it has none."""
 
 _RULES: dict[str, ShapeRule] = {}
 _RESOLVED: dict[str, ShapeRule | None] = {}
@@ -39,8 +39,9 @@ _RESOLVED: dict[str, ShapeRule | None] = {}
 class ShapeError(ValueError):
     """Raised by a shape rule when the inputs don't fit together. `slot` is the slot to point at.
 
-    `gives` are the output types if Fluid computes them nevertheless, None if it can't. `declares` are those that Fluid
-    declares of an op that it refuses only to run; None if these are `gives`, or if it refuses to make the op.
+    `gives` are the output types if Fluid runs the op nevertheless, None if it can't. `declares` are the output types
+    that Fluid declares for an op that it refuses only when it runs; None if they equal `gives`, or if Fluid refuses to
+    make the op.
     """
 
     def __init__(self, message: str, slot: str = "", gives: Types | None = None, *, declares: Types | None = None):
@@ -80,7 +81,7 @@ def rule_of(op_type: str) -> ShapeRule | None:
     """The shape rule of an op type, None if it has none."""
     if op_type not in _RESOLVED:
         schema = schema_of(op_type)
-        if schema is None:  # programs may name any number of types that nobody declares: nothing is kept of them
+        if schema is None:  # Programs may name any number of undeclared types, so no result is cached for them.
             return _RULES.get(op_type)
         shared = None
         if "sub_block" not in schema.attrs:
@@ -152,7 +153,7 @@ def size(dims: tuple[int, ...]) -> int:
 def disagree(
     slot: str, a: TensorType, other: str, b: TensorType, gives: Types | None = None, *, declares: Types | None = None
 ) -> NoReturn:
-    """Raises the ShapeError that names the types of two slots; `gives` and `declares` as there."""
+    """Raises the ShapeError that names the types of two slots; `gives` and `declares` are those of `ShapeError`."""
     raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot, gives, declares=declares)
 
 
@@ -182,7 +183,9 @@ def outputs_like(**outputs: str) -> ShapeRule:
 
 
 def results_like(slot: str, outputs: str, alike: str = "") -> ShapeRule:
-    """The rule of ops whose `outputs` have the type of one input, as the inputs `alike` must have, too."""
+    """The rule of ops whose `outputs` have the type of the input `slot`. The inputs `alike` must have
+    this type, too.
+    """
 
     def rule(_op: Op, types: Types) -> Types:
         for other in alike.split():
@@ -251,7 +254,7 @@ def update_types(op: Op, types: Types) -> Types:
 
 
 def infer_types(op: Op, type_of: TypeOf) -> Types:
-    """The output types of an op by its rule; empty if there is no rule or too little is known.
+    """The output types of an op by its rule; empty if there is no rule or the input types are not known.
 
     Raises ShapeError when the inputs don't fit together.
     """
@@ -297,7 +300,7 @@ def _agree(expected: TensorType, declared: TensorType) -> bool:
 
 
 def ragged(types: Types, slot: str, declares: Types | None = None) -> TensorType:
-    """The type of an input that must be ragged. Raises ShapeError, with `declares`, if that is without LoD."""
+    """The type of an input that must be ragged. Raises ShapeError, with `declares`, if the input has no LoD."""
     x = one(types, slot)
     if x.lod_level < 1:
         raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot, declares=declares)

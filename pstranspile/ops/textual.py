@@ -14,7 +14,9 @@ from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
 
 
 def _schema_of(op_type: str) -> SchemaView | None:
-    """The schema of an op type, None for statements that look like ops, which then load no family."""
+    """The schema of an op type; None for the statements that only look like ops, so that no family is
+    loaded for them.
+    """
     return None if op_type in STATEMENTS else schema_of(op_type)
 
 
@@ -45,7 +47,7 @@ def print_module(module: Module) -> str:
 
 
 def one_line_each(module: Module) -> str:
-    """The text of a module with each statement on one line, however long: what hashes are made of."""
+    """The text of a module with each statement on one line, however long. Hashes are computed from this text."""
     return "\n".join([*module_lines(module, LANGUAGE).lines, ""])
 
 

@@ -1,8 +1,9 @@
 """Runs any program on one machine.
 
-`values` is what variables hold, `arithmetic` what is calculated with, `kernels` what each op computes, and `run` the
-interpreter, which prepares a program once and then runs its steps. `large` holds sparse tables whose rows exist once
-they are trained, `files` reads and writes variables. None of them knows of clusters or of the compiler.
+`values` has the types of variables' values, `arithmetic` the functions that kernels calculate with, `kernels` the
+computation of each op, and `run` the interpreter, which prepares a program once and then runs its steps. `large` has
+sparse tables whose rows are created when they are trained, `files` reads and writes variables. None of these depends on
+clusters or on the compiler.
 
 Other wings use `run` (run, Scope), `values` (LoDTensor, SelectedRows), `large` (tables), `arithmetic` and `files`
 (load_variables, save_variables), and of kernels `kernels.kernel`, `kernels.context`, `kernels.rows`,

@@ -458,8 +458,7 @@ class GeoCommunicator(Companion):
         return result
 
     def restart(self) -> None:
-        """Starts again: after the start-up program, the parameters are fetched from the servers before the first step.
-        """
+        """Starts again: after the start-up program, the parameters are fetched from the servers before the first step."""
         super().restart()
         self._since, self._due, self._room, self._given = 0, False, None, None
         for rows in self._touched.values():
@@ -467,8 +466,7 @@ class GeoCommunicator(Companion):
         self._restarted = True
 
     def _ask(self, step: int, take: Callable[[GeoParameter, GeoSlice, Value], object], *, whole: bool) -> None:
-        """Requests all slices, whose values go to `take`; of sparse parameters only the changed rows, unless `whole`.
-        """
+        """Requests all slices, whose values go to `take`; of sparse parameters only the changed rows, unless `whole`."""
         asked = [(p, s) for p in self.parameters for s in p.slices]
 
         def join(answers: list[Value]) -> Sequence[Value]:

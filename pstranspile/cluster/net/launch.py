@@ -36,7 +36,7 @@ from pstranspile.cluster.net.supervisor import (
     log_folder,
 )
 from pstranspile.compiler.compile import Compiled
-from pstranspile.compiler.explain.folder import files_of
+from pstranspile.compiler.folders import files_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
 from pstranspile.ir.expect import expect_number, names_of, suggesting, wrong_type
 from pstranspile.ir.model import Location, Role

@@ -171,12 +171,12 @@ def _slow_copy(param: Value) -> Value:
 
 
 def _backup(param: Value, key: str) -> Value:
-    """The variable that keeps a parameter's value while its average replaces it."""
+    """The variable that keeps a parameter's value while its average replaces it. `key` is part of its name."""
     return param.draft.fresh(key, param.dtype, stop_gradient=True)
 
 
 def _seen_from(draft: Draft, value: Value) -> Value:
-    """The same variable, declared in another program that runs in the same scope."""
+    """The same variable, declared in the program of another draft, which runs in the same scope."""
     return draft.declare(value.var._replace(persistable=True))
 
 

@@ -43,7 +43,7 @@ _SAME_KIND: Mapping[tuple[str, str], str] = {
     ("scale", "Out"): "X",
     ("assign", "Out"): "X",
 }
-"""Outputs that are variables of the same kind as an input: (op type, output slot) -> input slot."""
+"""Outputs whose variables have the kind of an input's variables: (op type, output slot) -> input slot."""
 
 
 def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping[str, str]) -> dict[str, str]:
@@ -73,7 +73,7 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
 
 
 def _carried_through(draft: Draft, block: int) -> set[str]:
-    """The variables that the op owning a block both reads and writes: a loop passes them from step to step."""
+    """The variables that the op which runs a block both reads and writes: a loop passes them from step to step."""
     if block == 0:
         return set()
     for other in draft.blocks:
@@ -87,14 +87,16 @@ def _idle(draft: Draft, block: int, op: Op, carried: set[str]) -> bool:
     if all(name == EMPTY_NAME for name in op.output_names):
         return True
     gradients = [name for name in op.input_names if SUFFIX in name]
-    # In a recurrent op's steps this op reads a gradient that the executor puts there; nothing declares it.
+    # This op, in the steps of a recurrent op, reads a gradient that the executor sets and no block declares.
     if not gradients or op.type == "rnn_memory_helper_grad":
         return False
     return all(name not in carried and draft.find(name, block) is None for name in gradients)
 
 
 def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
-    """Declares terms that only an idle op would have written, without a type, as Fluid does. They add nothing."""
+    """Declares, without a type, the terms that only an idle op would have written, as Fluid does. They add nothing to
+    the sum.
+    """
     for name in op.inputs["X"]:
         if draft.find(name, block) is None:
             draft.declare(Var(name), block)
@@ -293,7 +295,7 @@ _TAKES = {"while": "X", "conditional_block": "Input"}
 
 
 def give_own_names(draft: Draft) -> dict[str, str]:
-    """Gives the values of overwritten variables separate names, in all blocks of a forward program.
+    """Gives each value of an overwritten variable a separate name, in all blocks of a forward program.
 
     The result of the program is the same, and the last value of a variable keeps its name. Returns new name ->
     variable.
@@ -314,10 +316,10 @@ class _Naming:
     def block(
         self, number: int, outside: Mapping[str, str], valued: AbstractSet[str], changed: Collection[str]
     ) -> None:
-        """Renames within a block.
+        """Renames the variables in a block whose values need names of their own.
 
-        `outside` maps variables of other blocks to their current names, `valued` are those that have a value, and
-        `changed` those that the block changes.
+        `outside` maps variables of other blocks to their current names, `valued` are those that have a value when the
+        block starts, and `changed` those that the block changes.
         """
         forward = Forward(self.program, number)
         names = _Names(
@@ -346,7 +348,9 @@ class _Naming:
         self.draft.blocks[number].ops[:], self.draft.blocks[number].front[:] = ops, []
 
     def _several(self, forward: Forward) -> dict[str, int]:
-        """The variables that the block writes more than once, with the number of writes."""
+        """The variables with more than one value in the block (a value from before the block counts if an op reads it),
+        with the number of writes.
+        """
         return {
             name: writes
             for name, writes in forward.last.items()
@@ -380,7 +384,7 @@ class _Naming:
         return [*ops, op._replace(inputs=renamed(inputs, names.now), outputs=renamed(op.outputs, names.now))]
 
     def _next(self, number: int, name: str, names: _Names) -> None:
-        """The name of a variable's next value. The last value in the declaring block keeps the variable's name."""
+        """The name of a variable's next value. The last value in the declaring block keeps the variable's own name."""
         names.valued.add(name)
         if name in names.changed:
             names.now[name] = self._new(number, name)
@@ -407,7 +411,7 @@ class _Naming:
 class _Names(NamedTuple):
     """The names of a block's variables: `now` the current ones, `left` the number of remaining writes.
 
-    `valued` are the variables with a value, `changed` those of other blocks that the block changes.
+    `valued` are the variables that have a value, `changed` those of other blocks that the block changes.
     """
 
     now: dict[str, str]
@@ -470,7 +474,7 @@ def require_second(
 
 
 def _counting(op: Op) -> list[str]:
-    """The inputs that the results of a gradient op depend on."""
+    """The inputs of a gradient op on whose values its results depend."""
     return [name for name in op.input_names if SUFFIX in name] if facts_of(op.type).linear else list(op.input_names)
 
 
@@ -514,7 +518,7 @@ class _FanOut:
         if len(parts) > 1:
             self._sum(name, parts, index)
             self.parts[name] = [name]
-        if parts:  # an earlier read is of another gradient of that name, passed into the block
+        if parts:  # else it is another gradient of this name, passed into the block
             self.mentions.setdefault(name, []).append(index)
 
     def _sum(self, name: str, parts: list[str], before: int) -> None:
@@ -672,7 +676,7 @@ class _Uses:
 
 
 def _chain(start: int, uses: _Uses) -> set[int]:
-    """The ops that depend only on `start`; empty if one of them also reads something else."""
+    """The indices of the ops that depend only on op `start`; empty if one of them also reads something else."""
     ready = set(uses.read[start])
     result, waiting = {start}, deque([start])
     while waiting:
@@ -693,7 +697,7 @@ LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS
 
 
 class ParamGrad(NamedTuple):
-    """A parameter's name and its gradient's; `grad` None where it has none in block 0."""
+    """The names of a parameter and of its gradient; `grad` is None if the parameter has none in block 0."""
 
     param: str
     grad: str | None
@@ -712,8 +716,8 @@ def append_backward(
     `loss` is a variable with one element of the current block (block 0, or a branch that trains) or of an enclosing
     one. `parameters` defaults to all trainable ones in order of declaration; the result follows their order. Variables
     in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable. Every gradient
-    op names the device of its op; if not `placed`, only one that has the attributes of its op. Raises DiagnosticError
-    when the loss can't be differentiated.
+    op gets the attribute `op_device` of its op; if not `placed`, only one that has the attributes of its op. Raises
+    DiagnosticError when the loss can't be differentiated.
     """
     earlier = backward_parts(draft)
     flush(draft)
@@ -780,7 +784,7 @@ def _append(
             path = _path(draft, number, targets, unwanted[number])
             made.append(number, path, reached, into=into)
             targets.update(name for op in path for name in op.input_names)
-        if len(around) > 1:  # gradients of variables that several of the blocks read
+        if len(around) > 1:  # the gradients of variables that several of the blocks read
             whole = sum_partial_gradients(block.ops[start:], into)
             block.ops[start:] = [op if op.role else op._replace(role=OpRole.BACKWARD) for op in whole]
         mint_again(draft, start, made)
@@ -789,7 +793,9 @@ def _append(
 
 
 def _path(draft: Draft, number: int, targets: set[str], unwanted: set[str]) -> list[Op]:
-    """The ops of a block on paths to the targets. Adds to `unwanted` the gradients of what nothing on them reads."""
+    """The ops of a block on paths to the targets. Adds to `unwanted` the gradients of the outputs that no op of the
+    paths reads.
+    """
     names = {differentiated(name) for name in unwanted}
     path = ops_to(draft.blocks[number].ops, targets, names)
     names |= unread_outputs(path, targets, names, draft.stop_gradient)
@@ -798,8 +804,8 @@ def _path(draft: Draft, number: int, targets: set[str], unwanted: set[str]) -> l
 
 
 def trained_block(draft: Draft) -> int | None:
-    """The block for gradients and updates of a loss of the current block: block 0 itself, or one that belongs to a
-    branch, None if the branch has none yet.
+    """The block for gradients and updates of a loss in the current block: block 0 itself, or the one that belongs to a
+    branch; None if the branch has none yet.
     """
     return gradient_block(draft.blocks, draft.current) if draft.current else 0
 
@@ -851,7 +857,7 @@ def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
     of_steps = {op.attrs["sub_block"]: op for block in draft.blocks for op in block.ops if op.type == "recurrent"}
     for index, block in enumerate(draft.blocks):
         stopped = draft.stop_gradient & block.vars.keys()
-        if index in of_steps:  # a mark of all steps' outputs is none of a single step's, which has the same name
+        if index in of_steps:  # a mark on all steps' outputs is not for the single step's
             stopped -= {*of_steps[index].outputs["outputs"]}
         names[index] = {gradient_name(name) for name in stopped}
         whole = (var.name for var in block.vars.values() if floats and var.dtype not in FLOATS)
@@ -924,7 +930,7 @@ class Backward:
         kept: list[Op] = []
         for op in made:
             attrs = op.attrs if device is None or not self.placed else FrozenMap({**op.attrs, "op_device": device})
-            if not self.placed:  # attributes that an op has lost are not its gradient's either
+            if not self.placed:  # attributes that an op has lost are not given to its gradient op either
                 lost = whole.attrs.keys() - forward.attrs.keys()
                 attrs = FrozenMap({name: value for name, value in attrs.items() if name not in lost})
             kept.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
@@ -946,7 +952,7 @@ class Backward:
         return GradientBlock(index, tuple(draft.blocks[index].ops), sees)
 
     def _apart(self, forward: Op, op: Op, block: int) -> Op:
-        """Renames the gradients of a second backward pass that the first one has too, as Fluid does."""
+        """Renames the gradients of a second backward pass that already exist from the first one, as Fluid does."""
         if not self.earlier:
             return op
         declared = self.draft.blocks[block].vars.keys() | self.draft.block.vars.keys()
@@ -958,7 +964,7 @@ class Backward:
         return op._replace(outputs=renamed(op.outputs, mapped))
 
     def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
-        """Records the variables that these gradients belong to."""
+        """Records the variable that each of these gradients belongs to."""
         inputs = {gradient_name(name): name for name in forward.input_names}
         for op in made:
             for name in op.output_names:
@@ -992,7 +998,7 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
 
 
 def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
-    """Zeros for the gradients of variables that a sub-block overwrites without reading them."""
+    """Ops that set to zero the gradients of variables that a sub-block overwrites without reading them."""
     written = {name for op in draft.blocks[block].ops for name in op.output_names}
     made: list[Op] = []
     for name in forward.output_names:
@@ -1000,7 +1006,7 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
         if var is None or var.kind is not VarKind.LOD_TENSOR or var.dtype not in FLOATS or name in draft.stop_gradient:
             continue
         if name in [*forward.input_names] and gradient not in written:
-            like = gradient if forward.type == "while" else name  # the block of a loop reads it
+            like = gradient if forward.type == "while" else name  # the gradient block of a loop reads it
             zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
             made.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
     return made
@@ -1088,7 +1094,7 @@ def _ones(draft: Draft, target: str) -> None:
     """The gradient of a target with respect to itself."""
     var = draft.blocks[0].vars[target]
     dims = f"{target}_shape"
-    untyped = TensorType(DType.BOOL, ())  # BOOL is what Fluid leaves of an element type that is not given
+    untyped = TensorType(DType.BOOL, ())  # BOOL is what Fluid leaves if no element type is given
     draft.declare(
         var._replace(name=dims, tensor=untyped, persistable=False, parameter=None, need_check_feed=False),
         0,

@@ -16,7 +16,7 @@ from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.warned import warn
 
 NeedClip: TypeAlias = Callable[[str], bool]
-"""Whether the gradient of the parameter of this name is clipped."""
+"""A function that returns whether the gradient of the parameter with this name is clipped."""
 
 
 class ClipByValue(NamedTuple):
@@ -123,7 +123,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
 
 
 def _factor(draft: Draft, norm: Value, clip: ClipByGlobalNorm) -> Value:
-    """What gradients of this norm are multiplied by."""
+    """The factor by which gradients of this norm are multiplied."""
     kind = norm.dtype if clip.epsilon else DType.FP32
     most = basic.fill_constant(draft, (1,), kind, clip.max_norm)
     if not clip.epsilon:

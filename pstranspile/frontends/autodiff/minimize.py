@@ -66,7 +66,8 @@ def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -
 def trained_already(module: Module, parameters: Iterable[str] | None = None) -> list[Diagnostic]:
     """A warning at the first op of the program that already updates one of the parameters.
 
-    This is intended if two losses train one parameter, and a mistake if a training program is taken for a forward one.
+    Updating a parameter twice is intended if two losses train it, and a mistake if a training program is passed as a
+    forward one.
     """
     wanted = set(parameters) if parameters is not None else {var.name for var in module.main.parameters()}
     block = module.main.main_block
@@ -111,11 +112,13 @@ def _nothing_to_train(loss: str) -> Diagnostic:
 
 
 class Applied(NamedTuple):
-    """The result of `apply_gradients`: the parameters with the gradients of their updates, and the following."""
+    """The result of `apply_gradients`: each parameter with the gradient of its update, the ops, the states and the
+    rate.
+    """
 
     pairs: tuple[ParamGrad, ...]
     ops: tuple[Op, ...]
-    """The updates with the ops of their learning rates and those after them; updates of tables are last."""
+    """The updates, with the ops of their learning rates and the ops after all updates; updates of tables are last."""
     states: Mapping[str, Mapping[str, str]]
     """The state variables of each parameter, by their role (`velocity`)."""
     rate: Value
@@ -129,7 +132,7 @@ def apply_gradients(
     rate: float | Value,
     of_loss: DType | None = None,
 ) -> Applied:
-    """Appends clipping, regularisation and updates for these gradients, parameters in order of their names.
+    """Appends clipping, regularisation and updates for these gradients, in alphabetical order of the parameters.
 
     A learning rate that is a number becomes a variable of the loss's element type (default: f32).
     """
@@ -158,7 +161,9 @@ def _applied(
 
 
 def distributed_table(draft: Draft) -> str | None:
-    """The table of the `lookup_table` ops with `is_distributed`, which is updated by plain SGD as in Fluid."""
+    """The table of the `lookup_table` ops with `is_distributed`, which plain SGD updates as in Fluid; None if there is
+    none.
+    """
     for op in draft.blocks[0].all_ops():
         if op.type == "lookup_table" and op.attrs.get("is_distributed") is True:
             return op.input("W")
@@ -177,14 +182,14 @@ class _Updates:
         self.devices = _devices(draft)
 
     def table(self, pair: ParamGrad) -> None:
-        """The update of a distributed table."""
+        """Appends the update of a distributed table."""
         draft = self.draft
         with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad or ""), draft.scope("optimizer"):
             self.declared_rate()
             self._op(Update("sgd"), pair, {})
 
     def append(self, pairs: Sequence[ParamGrad]) -> None:
-        """Creates the state, then one update for each parameter, then the ops after all updates."""
+        """Appends the ops that create the state, one update for each parameter, and the ops after all updates."""
         draft = self.draft
         trained = [pair for pair in pairs if _trainable(draft, pair.param)]
         self.states = {pair.param: self._states(pair.param) for pair in trained}

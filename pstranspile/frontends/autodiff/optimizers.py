@@ -43,7 +43,7 @@ class L1(NamedTuple):
     coefficient: float = 0.0
 
     def __str__(self) -> str:
-        """The text that Fluid writes, and that a ParameterInfo keeps."""
+        """The text that Fluid writes for the regularizer, and that a ParameterInfo stores."""
         return f"L1Decay, regularization_coeff={self.coefficient:f}"
 
 
@@ -53,7 +53,7 @@ class L2(NamedTuple):
     coefficient: float = 0.0
 
     def __str__(self) -> str:
-        """The text that Fluid writes, and that a ParameterInfo keeps."""
+        """The text that Fluid writes for the regularizer, and that a ParameterInfo stores."""
         return f"L2Decay, regularization_coeff={self.coefficient:f}"
 
 
@@ -64,7 +64,7 @@ _WRITTEN = re.compile(r"L([12])Decay, regularization_coeff=(\S+)\Z")
 
 
 def parse_regularizer(text: str) -> Regularizer:
-    """The regularizer that a ParameterInfo's text names. Raises ValueError when it names none."""
+    """The regularizer that a ParameterInfo's text describes. Raises ValueError for other text."""
     match = _WRITTEN.match(text)
     if not match:
         raise ValueError(f"{text!r} is not a regularizer, expected 'L2Decay, regularization_coeff=0.1' or L1Decay")
@@ -97,7 +97,7 @@ def _regularized(draft: Draft, pair: ParamGrad, default: Regularizer | None) -> 
 
 
 def regularizer_of(draft: Draft, param: str) -> Regularizer | None:
-    """The regularizer that a parameter has of its own."""
+    """The regularizer that is set on a parameter itself, None if there is none."""
     given = draft.regularizers.get(param)
     if isinstance(given, L1 | L2):
         return given
@@ -182,7 +182,7 @@ class SGD(Optimizer):
 class Momentum(Optimizer):
     """Velocity = momentum * velocity + grad; with `use_nesterov` the step looks ahead.
 
-    `dampening`: as in PyTorch, from the second update on the velocity gets 1 - dampening of the gradient.
+    `dampening`: as in PyTorch, from the second update on, 1 - dampening times the gradient is added to the velocity.
     """
 
     momentum: float = 0.9
@@ -190,7 +190,7 @@ class Momentum(Optimizer):
     dampening: float = 0.0
 
     def update(self, param: str) -> Update:
-        """One `momentum` op and a velocity; with dampening, a number that says what share the gradient has."""
+        """One `momentum` op and a velocity; with dampening, also a variable that holds the gradient's factor."""
         attrs: dict[str, object] = {"mu": self.momentum, "use_nesterov": self.use_nesterov}
         if not self.dampening:
             return Update("momentum", (_VELOCITY,), attrs)
@@ -219,7 +219,7 @@ class LarsMomentum(Optimizer):
 class Adagrad(Optimizer):
     """Steps divided by the root of the sum of squared gradients.
 
-    `rate_decay`: as in PyTorch, the learning rate is divided by 1 + rate_decay times the number of updates before.
+    `rate_decay`: as in PyTorch, the learning rate is divided by 1 + rate_decay times the number of earlier updates.
     """
 
     epsilon: float = 1e-06
@@ -227,7 +227,7 @@ class Adagrad(Optimizer):
     rate_decay: float = 0.0
 
     def update(self, param: str) -> Update:
-        """One `adagrad` op and a moment; with a decay of the rate, the number of updates."""
+        """One `adagrad` op and a moment; with `rate_decay`, also the number of updates."""
         moment = State("moment", "Moment", "MomentOut", self.initial_accumulator_value)
         attrs: dict[str, object] = {"epsilon": self.epsilon}
         if not self.rate_decay:
@@ -251,12 +251,12 @@ class DecayedAdagrad(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam; `beta1` and `beta2` may be variables. `lazy_mode` updates only the rows a sparse gradient has.
+    """Adam; `beta1` and `beta2` may be variables. `lazy_mode` updates only the rows that a sparse gradient has.
 
-    `later`: as in Paddle 2.x, epsilon is added to the corrected root, which makes it smaller in early steps.
-    `decoupled_decay`: the parameter is multiplied by 1 - rate * decoupled_decay first (AdamW, arXiv 1711.05101).
-    `powers_after`: as in PyTorch, sparse rows are updated with the powers of beta that dense gradients are.
-    `amsgrad`: steps are divided by the root of the largest second moment so far (arXiv 1904.09237).
+    `later`: as in Paddle 2.x, epsilon is added to the corrected root, which makes epsilon's effect smaller in early
+    steps. `decoupled_decay`: the parameter is multiplied by 1 - rate * decoupled_decay first (AdamW, arXiv 1711.05101).
+    `powers_after`: as in PyTorch, sparse rows are updated with the powers of beta that dense gradients are. `amsgrad`:
+    steps are divided by the root of the largest second moment so far (arXiv 1904.09237).
     """
 
     beta1: float | Value = 0.9
@@ -269,7 +269,7 @@ class Adam(Optimizer):
     amsgrad: bool = False
 
     def update(self, param: str) -> Update:
-        """One `adam` op, two moments and two powers of beta; with amsgrad, the largest second moments."""
+        """One `adam` op, two moments and two powers of beta; with `amsgrad`, also the largest second moment."""
         attrs: dict[str, object] = {
             "epsilon": self.epsilon,
             "lazy_mode": self.lazy_mode,
@@ -294,7 +294,7 @@ class Adam(Optimizer):
 class Adamax(Optimizer):
     """Adam with the infinity norm in place of the second moment.
 
-    `of_gradient`: as in PyTorch, epsilon is added to the size of the gradient, not to the norm before.
+    `of_gradient`: as in PyTorch, epsilon is added to the size of the gradient, not to the previous norm.
     """
 
     beta1: float = 0.9
@@ -356,8 +356,8 @@ class Adadelta(Optimizer):
 class RMSProp(Optimizer):
     """Steps divided by the root of a running average of squared gradients, less the mean if `centered`.
 
-    `of_root`: as in PyTorch, epsilon is added to the root, and the momentum has steps before they are multiplied by the
-    learning rate.
+    `of_root`: as in PyTorch, epsilon is added to the root, and the momentum accumulates steps that are not yet
+    multiplied by the learning rate.
     """
 
     rho: float = 0.95

@@ -116,7 +116,9 @@ class Polynomial(Schedule):
 
 @dataclass(frozen=True)
 class Piecewise(Schedule):
-    """values[i] while step < boundaries[i], then the last value; one value more than boundaries."""
+    """The rate values[i] while step < boundaries[i] (for the first such i), then the last value. `values` has one more
+    element than `boundaries`.
+    """
 
     boundaries: tuple[int, ...]
     values: tuple[float, ...]

@@ -29,7 +29,7 @@ def layer(
     key: str = "",
     name: str | None = None,
 ) -> Value:
-    """An op with one output, in the slot `out`. Names are as in `layer_outputs`."""
+    """Appends an op with one output, in the slot `out`, and returns the output. Names are those of `layer_outputs`."""
     return layer_outputs(op_type, inputs, {out: dtype}, attrs, key=key, name=name)[0]
 
 
@@ -42,8 +42,8 @@ def layer_outputs(
     key: str = "",
     name: str | None = None,
 ) -> list[Value]:
-    """Appends an op and gives its outputs, in the order of `outputs`: for each slot a variable, or the dtype of a new
-    one.
+    """Appends an op and returns its outputs, in the order of `outputs`, which has for each slot a variable, or the
+    dtype of a new one.
 
     New variables are named after the layer: after `name`, or the next name of `key` (by default the op type).
     """
@@ -65,7 +65,9 @@ def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
 
 
 def layer_of(form: Callable[Concatenate[str, P], Value], op_type: str, doc: str) -> Callable[P, Value]:
-    """The layer of one op among those of a form: the form for this op type, with a name and a docstring of its own."""
+    """A layer for one op type, from the function `form` that makes layers of several types, with a name and docstring
+    of its own.
+    """
 
     def made(*args: P.args, **options: P.kwargs) -> Value:
         return form(op_type, *args, **options)
@@ -77,7 +79,7 @@ def layer_of(form: Callable[Concatenate[str, P], Value], op_type: str, doc: str)
 
 
 def bare(op_type: str, x: Value, *, name: str | None = None) -> Value:
-    """The op without attributes on x; the layer is called `name`, or the next name of its op type."""
+    """The op without attributes on x. The layer is named `name`, or by the next name of its op type."""
     return layer(op_type, {"X": x}, x.dtype, name=name)
 
 
@@ -104,7 +106,9 @@ def scale(x: Value, factor: float = 1.0, bias: float = 0.0, *, bias_after_scale:
 
 
 def elementwise(op_type: str, x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """`elementwise_<...>(x, y)`; the dims of y lie on those of x from `axis` on (-1: on the last ones)."""
+    """The op `elementwise_<...>` of x and y; the dims of y are aligned with those of x from `axis` on (-1: with the
+    last ones).
+    """
     draft = x.draft
     name = draft.names.mint(op_type)
     out = draft.temporary(name, x.dtype)
@@ -127,7 +131,7 @@ elementwise_mod = layer_of(elementwise, "elementwise_mod", "The remainder of x /
 
 
 def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
-    """x under the activation `act` (an op type) of a layer called `name`; x itself if `act` is None."""
+    """x after the activation `act` (an op type) of a layer called `name`; x itself if `act` is None."""
     if act is None:
         return x
     out = x.draft.temporary(name, x.dtype)
@@ -192,7 +196,7 @@ def clip_by_norm(x: Value, max_norm: float) -> Value:
 
 
 def _like(op_type: str, x: Value, **attrs: object) -> Value:
-    """An op whose output has the kind of variable of x."""
+    """The result of an op whose output has the same kind of variable as x."""
     draft = x.draft
     out = draft.temporary(draft.names.mint(op_type), x.dtype)
     draft.declare(x.var._replace(name=out.name, persistable=False, parameter=None))
@@ -201,7 +205,7 @@ def _like(op_type: str, x: Value, **attrs: object) -> Value:
 
 
 def merge_selected_rows(x: Value) -> Value:
-    """SelectedRows with the values of equal rows added up."""
+    """SelectedRows in which repeated rows are added up."""
     return _like("merge_selected_rows", x)
 
 

@@ -24,7 +24,9 @@ def pad2d(
     pad_value: float = 0.0,
     data_format: str = "NCHW",
 ) -> Value:
-    """Images with a margin (above, below, left, right): `constant`, or filled from the image by `reflect` or `edge`."""
+    """Images with a margin (above, below, left, right), which is constant, or filled from the image by `reflect` or
+    `edge`.
+    """
     if mode not in ("constant", "reflect", "edge"):
         raise ValueError(f"the mode of pad2d is {mode!r}, it must be 'constant', 'reflect' or 'edge'")
     attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
@@ -35,7 +37,7 @@ def pad2d(
     out = layer("pad2d", inputs, x.dtype, attrs)
     return (
         out.declared(x.shape) if isinstance(paddings, Value) else out
-    )  # as in Fluid, where the dims are known at run time only
+    )  # as in Fluid, if the dims are known only at run time
 
 
 _IMAGE_FORMATS = {
@@ -46,7 +48,7 @@ _METHODS = "BILINEAR, NEAREST or BICUBIC for four dims, TRILINEAR for five"
 
 
 def _as_variable(draft: Draft, layer_name: str, dim: int | Value) -> Value:
-    """A dim as a variable: a number in one of the layer's own."""
+    """A dim as a variable; a number becomes a new constant of the layer."""
     if isinstance(dim, Value):
         return dim.stopped()
     made = draft.temporary(layer_name, DType.INT32)
@@ -164,17 +166,17 @@ def resize_nearest(
 
 
 def pixel_shuffle(x: Value, upscale_factor: int) -> Value:
-    """Channels laid out as pixels: height and width times the factor."""
+    """Channels rearranged to pixels: height and width are multiplied by the factor."""
     return unary("pixel_shuffle", x, upscale_factor=upscale_factor)
 
 
 def shuffle_channel(x: Value, group: int) -> Value:
-    """Channels taken from each group in turn."""
+    """Channels reordered so that they come from each of the groups in turn."""
     return unary("shuffle_channel", x, group=group)
 
 
 def space_to_depth(x: Value, blocksize: int) -> Value:
-    """Pixels of blocks laid out as channels."""
+    """The pixels of each block rearranged to channels."""
     return unary("space_to_depth", x, blocksize=blocksize)
 
 
@@ -358,7 +360,7 @@ def _transposed_convolution(
         "dilations": dilations,
         "groups": groups,
         "use_cudnn": use_cudnn,
-        "data_format": "NHWC" if last else "NCHW",  # of volumes too
+        "data_format": "NHWC" if last else "NCHW",  # also for volumes
     }
     out = layer(op_type, {"Input": x, "Filter": kernel}, x.dtype, attrs, out="Output", name=minted)
     biased = bias(minted, out, bias_attr, *((spatial + 1, spatial + 2) if last else (1, 2)))
@@ -437,6 +439,6 @@ def simple_img_conv_pool(
     bias_attr: Attr = None,
     pool_type: str = "max",
 ) -> Value:
-    """A convolution and a pooling after it."""
+    """A convolution followed by a pooling."""
     convolved = conv2d(x, num_filters, filter_size, act=act, param_attr=param_attr, bias_attr=bias_attr)
     return pool2d(convolved, pool_size, pool_type=pool_type, pool_stride=pool_stride)

@@ -1,4 +1,4 @@
-"""Programs while they are being built, and their variables. Programs change nowhere else."""
+"""Programs under construction, and their variables. Programs are changed only here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NUMBERED = re.compile(r"(.*)_(\d+)\Z", re.DOTALL)
 
 
 class Names:
-    """Mints `key_0`, `key_1`, ... for each key."""
+    """Generates the names `key_0`, `key_1`, ... for each key."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
@@ -89,7 +89,9 @@ class Scopes:
 
     @contextmanager
     def on(self, device: str | None) -> Generator[None]:
-        """Ops made in the block carry the device as `op_device`, those with a sub-block excepted; None: the default."""
+        """Ops created in the context, except those with a sub-block, carry the device as `op_device`; None: the default
+        device.
+        """
         before, self.device = self.device, device
         try:
             yield
@@ -146,7 +148,7 @@ def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue
 
 
 class OutOfRange(ValueError):
-    """Raised for an integer that has more bits than the attribute it is given to."""
+    """Raised for an integer that has more bits than its attribute can hold."""
 
 
 _BITS = {AttrKind.INT: 32, AttrKind.INTS: 32, AttrKind.LONG: 64, AttrKind.LONGS: 64}
@@ -187,8 +189,8 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
 
 
 def inferred(value: object) -> AttrValue:
-    """A plain Python value as an attribute that no schema declares: flags become numbers, as in Fluid. Raises TypeError
-    for what no attribute holds.
+    """A plain Python value as an attribute that no schema declares; booleans become integers, as in Fluid. Raises
+    TypeError for values that no attribute can hold.
     """
     if isinstance(value, str | BlockRef | BlockRefs):
         return value
@@ -217,7 +219,7 @@ _TYPED = (VarKind.LOD_TENSOR, VarKind.LOD_TENSOR_ARRAY)
 
 
 class Draft:
-    """A main and a startup program under construction; `module()` gives them as values.
+    """A main and a startup program under construction; `module()` returns them as values.
 
     `stop_gradient` holds the names of variables that get no gradient. The context managers `block`, `scope` and `roles`
     determine where ops are appended, and their roles.
@@ -240,7 +242,9 @@ class Draft:
         self.role_vars: tuple[str, ...] = ()
         self.origin: Origin | None = None
         self.gradient_calls = 0
-        """How often gradients of other variables than a loss were appended to the main program."""
+        """How often gradients with respect to other variables than a loss's parameters were appended to the main
+        program.
+        """
 
     @property
     def seed(self) -> int:
@@ -288,7 +292,7 @@ class Draft:
         """The parameters, in order of declaration."""
         return [var for var in self.blocks[0].vars.values() if var.parameter is not None]
 
-    # Where ops are made, and for what
+    # The place where ops are appended, and their roles
 
     @contextmanager
     def scope(self, name: str) -> Generator[None]:
@@ -323,7 +327,7 @@ class Draft:
     # Variables
 
     def find(self, name: str, block: int | None = None) -> Var | None:
-        """The declaration that `name` resolves to in a block (default: the current one), None without one."""
+        """The declaration to which `name` resolves in a block (default: the current one), None if there is none."""
         waiting, seen = [self.current if block is None else block], set[int]()
         for number in waiting:
             if number < 0 or number in seen:
@@ -367,7 +371,7 @@ class Draft:
         *,
         front: bool = False,
     ) -> Op:
-        """Appends an op to the current block, or inserts it in `front` of the block, and types its outputs.
+        """Appends an op to the current block, or inserts it in `front` of the block, and sets the types of its outputs.
 
         `inputs` None means that the op has no input slots at all. Raises ShapeError when inputs don't fit.
         """
@@ -401,7 +405,9 @@ class Draft:
             (self.startup.front if front else self.startup.ops).append(made)
 
     def type_outputs(self, op: Op) -> None:
-        """Declares the inferred dims of an op's outputs, whatever was declared, and element types that Fluid infers."""
+        """Declares the inferred dims of an op's outputs, whatever was declared, and the dtypes where Fluid infers
+        these.
+        """
         _, followed = typed_slots(op.type)
         for slot, types in self.inferred(op).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
@@ -419,11 +425,13 @@ class Draft:
         return infer_types(op, self.seen)
 
     def seen(self, name: str) -> TensorType | None:
-        """A variable's type as the shape rules of ops see it."""
+        """The type of a variable as the shape rules of ops see it."""
         return self.type_of(name)
 
     def _home(self, name: str) -> int:
-        """The block that declares the variable a name means in the current block; the current block if none does."""
+        """The block that declares the variable to which a name resolves in the current block; the current block if none
+        does.
+        """
         at = self.current
         while at >= 0 and name not in self.blocks[at].vars:
             at = self.blocks[at].parent
@@ -443,7 +451,7 @@ _INTEGERS = (DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.INT8)
 def _operator(
     op_type: str, dtype: DType | None = None, *, swapped: bool = False
 ) -> Callable[[Value, Value | Number], Value]:
-    """A method of values: the op with the value as X and the operand as Y, or vice versa if `swapped`."""
+    """A method of `Value`: the op with the value as X and the operand as Y, or vice versa if `swapped`."""
 
     def method(self: Value, other: Value | Number) -> Value:
         return _binary(op_type, other, self, dtype) if swapped else _binary(op_type, self, other, dtype)
@@ -560,7 +568,7 @@ def _scaled(x: Value, factor: float, bias: float) -> Value:
 
 
 def _filled(like: Value, number: Number, *, left: bool) -> Value:
-    """The number as a variable: one element, or as the left operand as many elements as `like` has."""
+    """A number as a variable: with one element, or, as the left operand, with the dims of `like`."""
     draft = like.draft
     out = draft.fresh("tmp", like.dtype, stop_gradient=True)
     shape = like.shape if left else (1,)
@@ -612,7 +620,9 @@ class BlockDraft:
         return Block(FrozenMap(self.vars), tuple(self.all_ops()), self.parent, self.forward_block)
 
     def gives(self, block: Block) -> bool:
-        """Whether `freeze` would give this block, object by object: faster than a comparison of values."""
+        """Whether `freeze` would return this block, compared object by object, which is faster than
+        comparing values.
+        """
         return (
             len(self.ops) + len(self.front) == len(block.ops)
             and len(self.vars) == len(block.vars)
@@ -629,7 +639,7 @@ def gradient_block(blocks: Sequence[BlockDraft], of: int) -> int | None:
 
 
 def train_in(blocks: Sequence[BlockDraft], number: int) -> None:
-    """Moves the gradient ops of a block that trains to its end, so that each turn of a loop trains."""
+    """Moves the gradient ops of a block that trains to its end, so that each iteration of a loop trains."""
     apart = gradient_block(blocks, number)
     if apart is not None:
         source, target = blocks[apart], blocks[number]

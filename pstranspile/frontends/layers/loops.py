@@ -17,22 +17,22 @@ from pstranspile.ops.gradient import bare_op, gradient_name
 
 
 def logical_not(x: Value) -> Value:
-    """Element by element not x."""
+    """not x, element by element."""
     return layer("logical_not", {"X": x}, DType.BOOL)
 
 
 def logical_and(x: Value, y: Value) -> Value:
-    """Element by element x and y."""
+    """x and y, element by element."""
     return layer("logical_and", {"X": x, "Y": y}, DType.BOOL)
 
 
 def logical_or(x: Value, y: Value) -> Value:
-    """Element by element x or y."""
+    """x or y, element by element."""
     return layer("logical_or", {"X": x, "Y": y}, DType.BOOL)
 
 
 def logical_xor(x: Value, y: Value) -> Value:
-    """Element by element x or y, but not both."""
+    """x xor y, element by element: one of them is true, but not both."""
     return layer("logical_xor", {"X": x, "Y": y}, DType.BOOL)
 
 
@@ -79,7 +79,7 @@ def _through(draft: Draft, inner: BlockDraft) -> tuple[list[str], list[str]]:
 
 
 class Switch:
-    """Cases of which the first that holds runs:
+    """Cases, of which the first whose condition is true runs:
 
     switch = Switch()
     with switch.case(step < 100.0): ...
@@ -91,7 +91,7 @@ class Switch:
 
     @contextmanager
     def case(self, condition: Value) -> Generator[None]:
-        """Ops created in the context run if `condition` holds and no earlier one did."""
+        """Ops created in the context run if `condition` is true and no earlier case's condition was."""
         otherwise = logical_not(condition)
         if self._not_yet is None:
             self._not_yet, chosen = otherwise, condition
@@ -112,13 +112,13 @@ class Switch:
 
 
 def less_than(x: Value, y: Value, *, out: Value | None = None) -> Value:
-    """Element by element x < y, into `out` if given."""
+    """x < y, element by element, written into `out` if given."""
     made = layer_outputs("less_than", {"X": x, "Y": y}, {"Out": out or DType.BOOL})[0]
     return made if out else made.stopped()
 
 
 def array_write(x: Value, index: Value, array: Value | None = None) -> Value:
-    """array[index] = x; without an array, into a new one. The array is declared like what was written last."""
+    """Writes x to array[index], in a new array if none is given, and returns the array, declared like the latest x."""
     draft = x.draft
     minted = draft.names.mint("array_write")
     target = array or draft.declare(
@@ -129,15 +129,15 @@ def array_write(x: Value, index: Value, array: Value | None = None) -> Value:
 
 
 def array_read(array: Value, index: Value) -> Value:
-    """array[index]."""
+    """The element array[index]."""
     return layer("read_from_array", {"X": array, "I": index}, array.dtype, key="array_read")
 
 
 @contextmanager
 def while_(condition: Value, *, is_test: bool = False) -> Generator[None]:
-    """Ops made in the block are repeated as long as `condition` (bool[1], which they must change) is true.
+    """Ops created in the context are repeated as long as `condition` (bool[1], which they must change) is true.
 
-    A loop that `is_test` keeps nothing for a gradient.
+    With `is_test` the loop keeps nothing for a gradient.
     """
     draft = condition.draft
     draft.names.mint("while")
@@ -191,7 +191,7 @@ class StaticRNN:
 
     @contextmanager
     def step(self) -> Generator[None]:
-        """Ops made in the block are what the network does in each step."""
+        """Ops created in the context make up each step of the network."""
         draft = self._draft
         self._outside = draft.current
         index = draft.new_block()
@@ -270,7 +270,7 @@ class StaticRNN:
         return before, after
 
     def _parameters(self, inner: BlockDraft) -> list[str]:
-        """What the steps read from outside, each once, in order of appearance."""
+        """The variables that the steps read from outside, each once, in order of appearance."""
         local = {*self._inputs, *self._memories}
         for op in inner.all_ops():
             local.update(op.output_names)

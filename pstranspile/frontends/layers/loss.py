@@ -1,4 +1,4 @@
-"""Losses of each row (a `mean` after them gives the loss to minimise), of ranks, distributions and sampled classes."""
+"""Losses of rows (`mean` turns them into the loss to minimise), of ranks, distributions and sampled classes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def arg_max(x: Value, *, axis: int = 0) -> Value:
 
 
 class Auc(NamedTuple):
-    """Area under the curve since the start, and over the last steps."""
+    """The area under the curve: since the start, and over the last steps."""
 
     total: Value
     batch: Value
@@ -60,12 +60,12 @@ def auc(x: Value, label: Value, *, curve: str = "ROC", num_thresholds: int = 2**
         attrs = {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps}
         draft.op("auc", inputs, outputs, attrs)
         for name in () if steps else (positive, negative):
-            Value(draft, name).declared(whole)  # as the op leaves them
+            Value(draft, name).declared(whole)  # as the op leaves it
     return Auc(total, batch)
 
 
 IGNORE = -100
-"""The default value of ignored labels."""
+"""The default value of labels to ignore."""
 
 
 def cross_entropy(x: Value, label: Value, *, soft_label: bool = False, ignore_index: int = IGNORE) -> Value:
@@ -93,7 +93,9 @@ def softmax_and_loss(
     axis: int = -1,
     stable: bool = True,
 ) -> tuple[Value, Value]:
-    """softmax(logits), and its cross entropy with the label. `stable` is noted on the op and changes nothing here."""
+    """softmax(logits), and its cross entropy with the label. `stable` becomes an attribute of the op and changes no
+    result here.
+    """
     attrs = {"soft_label": soft_label, "ignore_index": ignore_index, "numeric_stable_mode": stable, "axis": axis}
     inputs, outputs = {"Logits": logits, "Label": label}, {"Softmax": logits.dtype, "Loss": logits.dtype}
     softmax, loss = layer_outputs("softmax_with_cross_entropy", inputs, outputs, attrs)
@@ -116,7 +118,7 @@ def sigmoid_cross_entropy_with_logits(
 
 
 def log_loss(probability: Value, label: Value, *, epsilon: float = 1e-4) -> Value:
-    """-label * log(p + epsilon) - (1 - label) * log(1 - p + epsilon)."""
+    """The logistic loss -label * log(p + epsilon) - (1 - label) * log(1 - p + epsilon) of probabilities p."""
     inputs = {"Predicted": probability, "Labels": label}
     return layer("log_loss", inputs, probability.dtype, {"epsilon": epsilon}, out="Loss")
 
@@ -149,8 +151,8 @@ def nce(
 ) -> Value:
     """Noise contrastive estimation of the label against sampled classes.
 
-    The sampler is `uniform`, `log_uniform`, or `custom_dist` with an `alias_table`: how likely each class is, its
-    alias, and how likely the class itself is where the table is asked for it.
+    The sampler is `uniform`, `log_uniform`, or `custom_dist` with an `alias_table`: for each class its probability, its
+    alias, and the probability of taking the class itself rather than its alias.
     """
     kinds = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
     if sampler not in kinds:
@@ -262,7 +264,7 @@ def rank_loss(label: Value, left: Value, right: Value) -> Value:
 
 
 def margin_rank_loss(label: Value, left: Value, right: Value, *, margin: float = 0.1) -> Value:
-    """max(0, margin - label * (left - right)), the label 1 or -1."""
+    """The loss max(0, margin - label * (left - right)), where label is 1 or -1."""
     inputs, outputs = {"Label": label, "X1": left, "X2": right}, {"Out": left.dtype, "Activated": left.dtype}
     return layer_outputs("margin_rank_loss", inputs, outputs, {"margin": margin})[0]
 
@@ -270,7 +272,7 @@ def margin_rank_loss(label: Value, left: Value, right: Value, *, margin: float =
 def teacher_student_sigmoid_loss(
     x: Value, label: Value, *, soft_max_up_bound: float = 15.0, soft_max_lower_bound: float = -15.0
 ) -> Value:
-    """The loss of clicks and of a teacher's scores, which one label combines."""
+    """The sum of the loss of a click and of the loss of a teacher's score; one label combines the two."""
     draft = x.draft
     draft.names.mint("teacher_student_sigmoid_loss")
     out = draft.fresh(GENERATED, x.dtype)
@@ -300,7 +302,7 @@ def sampled_softmax_with_cross_entropy(
     sampled = draft.temporary(minted, logits.dtype)
     labels = draft.temporary(minted, DType.INT64)
     soft_labels, logits_dim = (draft.temporary(minted, logits.dtype) for _ in range(2))
-    labels_dim = draft.temporary(minted, DType.BOOL).declared([*label.shape, 0])  # Fluid gives it no element type
+    labels_dim = draft.temporary(minted, DType.BOOL).declared([*label.shape, 0])  # as in Fluid, without dtype
     inputs = {"Logits": logits, "Labels": label}
     if customized_samples and customized_probabilities:
         inputs |= {"CustomizedSamples": customized_samples, "CustomizedProbabilities": customized_probabilities}

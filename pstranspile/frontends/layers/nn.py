@@ -54,7 +54,7 @@ def instance_norm(
     bias_attr: Attr = None,
     name: str | None = None,
 ) -> Value:
-    """Each channel of each image normalised by itself; with False for both parameters not scaled and not shifted."""
+    """Each channel of each image normalised by itself; without scale and shift if both parameters are False."""
     draft = x.draft
     minted = name_layer(draft, "instance_norm", name)
     shape = (x.shape[1],)
@@ -205,12 +205,12 @@ def hard_sigmoid(x: Value, *, slope: float = 0.2, offset: float = 0.5) -> Value:
 
 
 def softshrink(x: Value, *, alpha: float = 0.5) -> Value:
-    """x drawn toward 0 by alpha, 0 within it."""
+    """x moved toward 0 by alpha; 0 where |x| <= alpha."""
     return unary("softshrink", x, **{"lambda": alpha})
 
 
 def hard_shrink(x: Value, *, threshold: float = 0.5) -> Value:
-    """x where it is further from 0 than the threshold, else 0."""
+    """x where |x| > threshold, else 0."""
     return unary("hard_shrink", x, threshold=threshold)
 
 
@@ -227,7 +227,9 @@ def power(x: Value, factor: float | Value = 1.0) -> Value:
 
 
 def prelu(x: Value, mode: str, *, param_attr: Attr = None, name: str | None = None) -> Value:
-    """x where it is positive, else a learned slope times x: one for `all`, each `channel`, or each `element`."""
+    """x where it is positive, else a learned slope times x: one slope for `all`, for each `channel`, or for each
+    `element`.
+    """
     shapes = {"all": (1,), "channel": (1, *x.shape[1:2], 1, 1), "element": (1, *x.shape[1:])}
     if mode not in shapes:
         raise ValueError(f"the mode of prelu is {mode!r}, it must be 'all', 'channel' or 'element'")
@@ -265,7 +267,7 @@ def fc(
     act: str | None = None,
     name: str | None = None,
 ) -> Value:
-    """A fully connected layer: act(x @ w + b), x made a matrix at `num_flatten_dims`.
+    """A fully connected layer: act(x @ w + b), with x as a matrix whose rows are the first `num_flatten_dims` dims.
 
     Several inputs have a weight each, and their products are added; `param_attr` may then be a list.
     """
@@ -380,8 +382,8 @@ def batch_norm(
 ) -> Value:
     """Each channel normalised over the batch, with running statistics for use after training.
 
-    `momentum`, a number or a value [1], is what the statistics keep of themselves in each step. Averages of parameters
-    take them in with `do_model_average_for_mean_and_var`.
+    `momentum`, a number or a value [1], is the factor of the old statistics in each step. With
+    `do_model_average_for_mean_and_var`, averages of parameters include the statistics.
     """
     minted = name_layer(x.draft, "batch_norm", name)
     settings = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
@@ -409,7 +411,7 @@ def inplace_abn(
     use_global_stats: bool = False,
     act_alpha: float = 1.0,
 ) -> Value:
-    """The layer `batch_norm` with an activation `identity`, `leaky_relu` or `elu`, and in the place of x.
+    """The layer `batch_norm` with an activation `identity`, `leaky_relu` or `elu`, computed in the memory of x.
 
     Raises ValueError for another layout, AssertionError for another activation or without a bias.
     """
@@ -437,7 +439,9 @@ def _normalised(
     momentum: float | Value,
     settings: dict[str, Any],
 ) -> Value:
-    """The op of a layer that normalises batches, with its parameters; `averaged`: also averages take in the means."""
+    """The op of a layer that normalises batches, with its parameters. `averaged`: averages of parameters include the
+    statistics.
+    """
     draft = x.draft
     shape = (x.shape[1] if settings["data_layout"] == "NCHW" else x.shape[-1],)
     scale = create_parameter(draft, minted, attrs[0], shape, x.dtype, default=Constant(1.0))
@@ -498,7 +502,7 @@ def dropout(
     implementation: str = "downgrade_in_infer",
     name: str | None = None,
 ) -> Value:
-    """Elements of x set to zero with this probability; `seed` None takes the program's, if it has one."""
+    """Elements of x set to zero with this probability. If `seed` is None, the program's seed is used, if it has one."""
     chosen = seed or x.draft.main_seed or seed
     attrs = {
         "dropout_prob": probability,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Initializer(Protocol):
-    """What makes the op that fills a variable: `emit` puts it in front of the startup program."""
+    """An object that makes the op that fills a variable: `emit` puts the op in front of the startup program."""
 
     def emit(self, draft: Draft, var: Var) -> None:
         """Makes the op that fills `var`, which is declared in the startup program."""
@@ -87,7 +87,7 @@ def _normal(draft: Draft, var: Var, mean: float, std: float, seed: int, key: str
 
 @dataclass(frozen=True)
 class Constant:
-    """Every element `value`."""
+    """Sets every element to `value`."""
 
     value: float = 0.0
     force_cpu: bool = False
@@ -102,7 +102,7 @@ class Constant:
 class Uniform:
     """Evenly distributed in [low, high).
 
-    Of the first `diag_num` rows, the elements at multiples of `diag_step + 1` are `diag_val`.
+    In the first `diag_num` rows, the elements at multiples of `diag_step + 1` are `diag_val`.
     """
 
     low: float = -1.0
@@ -133,7 +133,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class TruncatedNormal:
-    """Normally distributed, drawn again beyond two standard deviations."""
+    """Normally distributed; numbers beyond two standard deviations are drawn again."""
 
     mean: float = 0.0
     std: float = 1.0
@@ -147,7 +147,7 @@ class TruncatedNormal:
 
 @dataclass(frozen=True)
 class Xavier:
-    """Spread by fan in and fan out: uniform in +-sqrt(6 / (in + out)), or normal with std sqrt(2 / (in + out))."""
+    """Distributed by fan in and fan out: uniform in +-sqrt(6 / (in + out)), or normal with std sqrt(2 / (in + out))."""
 
     uniform: bool = True
     fan_in: float | None = None
@@ -169,7 +169,7 @@ class Xavier:
 
 @dataclass(frozen=True)
 class MSRA:
-    """Spread by fan in, for layers with relu: uniform in +-sqrt(6 / in), or normal with std sqrt(2 / in)."""
+    """Distributed by fan in, for layers with relu: uniform in +-sqrt(6 / in), or normal with std sqrt(2 / in)."""
 
     uniform: bool = True
     fan_in: float | None = None
@@ -189,8 +189,8 @@ class MSRA:
 class Array:
     """The elements of a numpy array (f32 or i32; f32 also for half precision), stored in the program.
 
-    `key` names the f32 variable for half precision. `front` puts the op in front of the other ones. An array that need
-    not fit gives the variable its own dims in the startup program.
+    `key` is part of the name of the f32 variable for half precision. `front` puts the op in front of the other ones. An
+    array that need not fit declares the variable with the array's dims in the startup program.
     """
 
     values: NDArray[Any]
@@ -277,7 +277,7 @@ class _Norm:
 
 
 def length_dims(shape: Sequence[int], dim: int | None) -> tuple[int, ...]:
-    """The dims of the lengths: 1, but for `dim`."""
+    """The dims of the lengths: 1 for every dim except `dim`."""
     return tuple(size if at == dim else 1 for at, size in enumerate(shape))
 
 
@@ -337,11 +337,13 @@ class WeightNorm(ParamAttr):
 
 
 _STARTS: dict[bool, Initializer | None] = {}
-"""What initialises biases (True) and other parameters (False) in the place of what layers choose."""
+"""The initialisers of biases (True) and other parameters (False) that replace the defaults of layers."""
 
 
 def start_all_with(weights: Initializer | None, biases: Initializer | None) -> None:
-    """Has parameters that are made from now on start so, unless their attributes say otherwise; None: as layers do."""
+    """Sets the initialisers of parameters that are created from now on, unless their attributes have one; None: those
+    of layers.
+    """
     _STARTS.update({False: weights, True: biases})
 
 
@@ -385,7 +387,9 @@ def create_parameter(
 
 
 def _normalised(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) -> Value:
-    """The weight computed from its direction and length. A shared one is computed again from the same two."""
+    """The weight computed from its direction and length. For a shared parameter it is computed again
+    from the same two.
+    """
     dim = None if attr.dim is None else attr.dim % len(tensor.shape)
     lengths = tensor._replace(shape=length_dims(tensor.shape, dim))
     first = f"{attr.name}_g" not in draft.startup.vars

@@ -17,7 +17,9 @@ from pstranspile.ir.types import DType, element_type
 
 
 class Tagged(NamedTuple):
-    """The selected instances, and a weight of each for the loss, f32[instances, 1]: 0 if none was selected."""
+    """The selected instances, and the weight of each in the loss, f32[instances, 1]; the weight is 0 if none was
+    selected.
+    """
 
     instances: Value
     loss_weight: Value
@@ -83,7 +85,7 @@ def warpctc(
 ) -> Value:
     """The loss of connectionist temporal classification, for labels without an alignment to the rows of x.
 
-    Both are ragged, or padded, with both lengths.
+    x and label are ragged, or both are padded and have their lengths given.
     """
     inputs = {"Logits": x, "Label": label}
     if input_length is not None and label_length is not None:
@@ -135,7 +137,7 @@ def sequence_conv(
     act: str | None = None,
     name: str | None = None,
 ) -> Value:
-    """`filter_size` rows around each row of a sequence, times a weight."""
+    """A weight times the `filter_size` rows around each row of a sequence."""
     draft = x.draft
     minted = name_layer(draft, "sequence_conv", name)
     kernel = create_parameter(draft, minted, param_attr, (filter_size * x.shape[1], num_filters), x.dtype)
@@ -155,7 +157,7 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: Attr = None,
 ) -> Value:
-    """A sequence convolution and a pooling after it."""
+    """A sequence convolution followed by a pooling."""
     convolved = sequence_conv(x, num_filters, filter_size, param_attr=param_attr, act=act, bias_attr=bias_attr)
     return sequence_pool(convolved, pool_type)
 
@@ -221,7 +223,7 @@ def sequence_slice(x: Value, offset: Value, length: Value) -> Value:
 
 
 def sequence_enumerate(x: Value, win_size: int, *, pad_value: int = 0) -> Value:
-    """For each id a window of `win_size` ids: it and those after it in its sequence, padded with `pad_value`."""
+    """For each id a window of `win_size` ids: the id and those after it in its sequence, padded with `pad_value`."""
     return layer("sequence_enumerate", {"X": x}, x.dtype, {"win_size": win_size, "pad_value": pad_value}).stopped()
 
 
@@ -300,9 +302,9 @@ def dynamic_lstm(
     dtype: Element = "f32",
     name: str | None = None,
 ) -> LSTM:
-    """An LSTM over sequences of rows of `size` elements, the inputs of four gates from an `fc` without bias.
+    """An LSTM over sequences of rows of `size` elements, which hold the inputs of four gates from an `fc` without bias.
 
-    Gives rows of size / 4. `h_0` and `c_0` are the initial states, one row for each sequence.
+    Its results have rows of size / 4. `h_0` and `c_0` are the initial states, one row for each sequence.
     """
     draft, width = x.draft, size // 4
     minted, kind = name_layer(draft, "lstm", name), element_type(dtype)
@@ -386,9 +388,10 @@ def dynamic_gru(
     candidate_activation: str = "tanh",
     origin_mode: bool = False,
 ) -> Value:
-    """A GRU over sequences of rows of 3 * size elements, from an `fc` before it; gives rows of `size`.
+    """A GRU over sequences of rows of 3 * size elements, from an `fc` before it; its result has rows of `size`
+    elements.
 
-    With `origin_mode` the update gate keeps the old state; without it the gate admits the new one.
+    With `origin_mode` the update gate is the share of the old state; without it, that of the new one.
     """
     draft = x.draft
     minted = draft.names.mint("gru")

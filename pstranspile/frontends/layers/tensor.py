@@ -1,4 +1,4 @@
-"""Layers that rearrange tensors, give random ones, and multiply matrices."""
+"""Layers that rearrange tensors, create random ones, and multiply matrices."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Mixed(NamedTuple):
     """Numbers in the form that an op takes."""
 
     known: list[int] | None
-    """The attribute, -1 for what is known at run time only; None where one value holds all."""
+    """The attribute, with -1 for numbers known only at run time; None if one value holds all numbers."""
     whole: Value | None
-    """The value that holds all."""
+    """The value that holds all numbers, None if there is none."""
     elements: list[Value]
     """A value for each number, if any of them is known at run time only."""
 
     def unknown(self, count: int) -> list[bool]:
-        """For each of `count` numbers whether it is known only at run time."""
+        """For each of `count` numbers, whether it is known only at run time."""
         return [True] * count if self.known is None else [bool(self.elements) and number == -1 for number in self.known]
 
     def inputs(self, whole: str, elements: str) -> dict[str, Value | Sequence[Value]]:
@@ -41,7 +41,8 @@ class Mixed(NamedTuple):
 
 
 def mixed(numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = False) -> Mixed:
-    """The numbers in the form that an op takes. Values get no gradient. `constant` converts a number to a value [1].
+    """The numbers in the form that an op takes. Values are marked to get no gradient. `constant` converts a number to a
+    value [1].
 
     `narrow` casts values of 64 bits to int32, as some layers of Fluid do.
     """
@@ -201,7 +202,7 @@ def matmul(
 
 
 def mean(x: Value, *, name: str | None = None) -> Value:
-    """The mean of all elements, f32[1]: what a loss ends in."""
+    """The mean of all elements, f32[1], typically of a loss."""
     return layer("mean", {"X": x}, x.dtype, name=name)
 
 
@@ -214,7 +215,9 @@ def _with_x_shape(
     more: Mapping[str, Value | Sequence[Value]] | None = None,
     out: Value | None = None,
 ) -> Value:
-    """An op that stores the old dims in XShape for its gradient. `more` are further inputs, `out` is the output."""
+    """Appends an op that stores the old dims in XShape for its gradient. `more` are further inputs;
+    returns the output.
+    """
     outputs: dict[str, DType | Value] = {"Out": x.dtype if out is None else out, "XShape": x.dtype}
     return layer_outputs(op_type, {"X": x, **(more or {})}, outputs, attrs, key=key, name=name)[0]
 
@@ -228,7 +231,8 @@ def reshape(
     name: str | None = None,
     inplace: bool = False,
 ) -> Value:
-    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself gets them from then on.
+    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself has these dims from then
+    on.
 
     `actual_shape` is a variable whose numbers replace a `shape` of numbers at run time.
     """
@@ -252,13 +256,13 @@ def transpose(x: Value, order: Sequence[int], *, name: str | None = None) -> Val
 
 
 def squeeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
-    """x without these dims of size 1; without any axes, without all that are known to be."""
+    """x without these dims of size 1; without any axes, without all dims that are known to be 1."""
     made = _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)
     return made if axes else made.declared([dim for dim in x.shape if dim != 1])
 
 
 def unsqueeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
-    """x with dims of size 1 put in."""
+    """x with dims of size 1 inserted at `axes`."""
     return _with_x_shape("unsqueeze2", "unsqueeze2", x, {"axes": axes}, name)
 
 

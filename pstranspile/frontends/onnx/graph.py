@@ -1,4 +1,4 @@
-"""The package onnx and its names, and a graph of ONNX while it is being made of a program's ops."""
+"""Access to the package onnx, and an ONNX graph while it is built from a program's ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPSET = 17
 """The version of ONNX's operators that models are written in: the first with LayerNormalization."""
 
 IR_VERSION = 8
-"""The version of the file format that goes with it."""
+"""The version of the file format that belongs to `OPSET`."""
 
 ELEMENT_TYPES: dict[DType, int] = {
     DType.FP32: 1,
@@ -40,7 +40,7 @@ FUNCTIONS = {
     "erf": "Erf", "reciprocal": "Reciprocal", "sign": "Sign", "softplus": "Softplus", "softsign": "Softsign",
     "logical_not": "Not",
 }  # fmt: skip
-"""Fluid's functions of one input X without attributes, with ONNX's names."""
+"""Fluid's functions of one input X without attributes, and their names in ONNX."""
 
 OPERATORS = {
     "elementwise_add": "Add", "elementwise_sub": "Sub", "elementwise_mul": "Mul", "elementwise_div": "Div",
@@ -48,7 +48,7 @@ OPERATORS = {
     "less_than": "Less", "less_equal": "LessOrEqual", "greater_than": "Greater", "greater_equal": "GreaterOrEqual",
     "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
 }  # fmt: skip
-"""Fluid's functions of X and Y, and ONNX's names of them."""
+"""Fluid's functions of X and Y, and their names in ONNX."""
 
 
 def library(part: str = "onnx") -> Any:
@@ -69,9 +69,9 @@ class Refused(Exception):
 
 
 class Graph:
-    """Nodes and constants of ONNX, and which of its values holds each variable.
+    """The nodes and constants of an ONNX graph, and the ONNX value that each variable currently has.
 
-    In ONNX a value is made once. A variable that ops write again is another value then.
+    In ONNX a value is defined once, so a variable that ops write again gets another value.
     """
 
     def __init__(self, program: Program, values: Mapping[str, Array]):
@@ -84,12 +84,12 @@ class Graph:
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self.made: dict[str, str] = {}
-        """The variable that each value is of, by the value's name."""
+        """A mapping from the name of each value to the variable that it belongs to."""
 
     # Variables
 
     def var(self, name: str) -> Var:
-        """The declaration of a variable. Raises Refused for one that holds no tensor, or sequences of rows."""
+        """The declaration of a variable. Raises Refused for a variable that holds no tensor, or sequences of rows."""
         var = self._program.find_var(name)
         if var is None or var.tensor is None or var.kind is not VarKind.LOD_TENSOR:
             what = "is not declared" if var is None else "holds no tensor"
@@ -101,11 +101,11 @@ class Graph:
         return var
 
     def dims(self, name: str) -> tuple[int, ...]:
-        """The declared dims of a variable, -1 where they are known at run time."""
+        """The declared dims of a variable; -1 for dims known only at run time."""
         return tuple(max(dim, -1) for dim in self.var(name).shape)
 
     def rank(self, name: str) -> int:
-        """How many dims a variable has."""
+        """The number of dims of a variable."""
         return len(self.dims(name))
 
     def dtype(self, name: str) -> DType:
@@ -115,12 +115,12 @@ class Graph:
         return tensor.dtype
 
     def feed(self, name: str) -> None:
-        """A variable that is an input of the graph."""
+        """Records that a variable is an input of the graph."""
         self.var(name)
         self._current[name] = name
 
     def read(self, name: str) -> str:
-        """The value that a variable holds now. Raises Refused if nothing has made one."""
+        """The name of a variable's current value. Raises Refused if nothing has defined one."""
         var = self.var(name)
         if name not in self._current:
             if name not in self._values:
@@ -132,27 +132,29 @@ class Graph:
         return self._current[name]
 
     def input(self, op: Op, slot: str) -> str:
-        """The value of the variable in a slot. Raises Refused if there is none."""
+        """The name of the current value of the variable in a slot. Raises Refused if the slot is empty."""
         name = op.input(slot)
         if name is None:
             raise Refused(f"it has no variable in its slot {slot}")
         return self.read(name)
 
     def optional(self, op: Op, slot: str) -> str:
-        """The value of the variable in a slot, "" if the slot is empty."""
+        """The name of the current value of the variable in a slot, "" if the slot is empty."""
         return self.input(op, slot) if op.inputs.get(slot) else ""
 
     # Nodes
 
     def node(self, kind: str, inputs: Sequence[str], outputs: Sequence[str] = (), **attrs: Any) -> str:
-        """A node, whose results the variables `outputs` hold from now on; gives the name of the first result."""
+        """Adds a node, whose results become the values of the variables `outputs`. Returns the name of the first
+        result.
+        """
         results = [self._define(name) for name in outputs] or [self.fresh()]
         given = {name: value for name, value in attrs.items() if value is not None}
         self.nodes.append(library("onnx.helper").make_node(kind, list(inputs), results, **given))
         return results[0]
 
     def fresh(self) -> str:
-        """A name that no other value has."""
+        """A new name for a value."""
         name = next(name for number in self._numbers if (name := f"onnx_{number}") not in self._used)
         self._used.add(name)
         return name
@@ -165,7 +167,9 @@ class Graph:
         return name
 
     def constant(self, value: Any, dtype: DType | str = DType.INT64) -> str:
-        """The value of a number or of nested lists of them; equal ones are one."""
+        """The name of a constant, given as a number or nested lists of numbers. Equal constants of one dtype share a
+        name.
+        """
         kind = dtype if isinstance(dtype, str) else NUMPY_TYPES[dtype]
         array = np.array(value, kind)
         key = (kind, array.shape, array.tobytes())
@@ -175,12 +179,12 @@ class Graph:
         return self._constants[key]
 
     def like(self, value: float, variable: str) -> str:
-        """A number of the element type of a variable."""
+        """The name of a constant with the element type of a variable."""
         return self.constant(value, self.dtype(variable))
 
 
 Writer: TypeAlias = Callable[[Op, Graph], None]
-"""Adds the nodes of an op to a graph. Raises Refused."""
+"""A function that adds the nodes of an op to a graph. Raises Refused."""
 
 WRITERS: dict[str, Writer] = {}
 """The writer of each op type that ONNX can express."""
@@ -198,7 +202,7 @@ def onnx_writer(*op_types: str) -> Callable[[Writer], Writer]:
 
 
 def refuse_given(op: Op, *slots: str) -> None:
-    """Raises Refused where sizes come as variables, which only a run knows."""
+    """Raises Refused if one of these slots has a variable: ONNX needs to know sizes before the run."""
     for slot in slots:
         for name in op.inputs.get(slot, ()):
             raise Refused(f"its {slot} comes as the variable %{name}; ONNX is given what the attributes say", name)

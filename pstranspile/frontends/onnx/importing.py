@@ -1,4 +1,6 @@
-"""An ONNX model as a module: a forward network, whose parameters start from nothing until they are given values."""
+"""Imports an ONNX model as a module: a forward network, whose parameters have no usable values until the returned ones
+are set.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +29,30 @@ from pstranspile.ir.model import Location, Module
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.values import Array
 
-# What is known of a model before it runs: computed while it is read.
+# Constant folding: values that are known before the model runs are computed while it is read.
 
 
-# What computing a node of known values takes, before it is computed: bytes of its results and work on elements.
+# The cost of computing a node of known values, estimated before it is computed: bytes of results, and work on elements.
 
 
 class Cost(NamedTuple):
-    """Bytes of results, and work as a number of elements that are read, written or multiplied."""
+    """A cost: the bytes of results, and the work as a number of elements that are read, written or multiplied."""
 
     size: int
     work: int
 
 
 class _Made(NamedTuple):
-    """A result: its dims and the bytes of an element."""
+    """A result of a node: its dims, and the bytes of an element."""
 
     dims: tuple[int, ...]
     width: int
 
 
 Work: TypeAlias = "Callable[[Any, Sequence[Array], int], int]"
-"""The work of a node on these inputs, with this many elements of input and result together."""
+"""A function for the work of a node, from the node, its inputs, and the number of elements of inputs and results
+together.
+"""
 
 _EACH = (
     *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot", "BitwiseOr"),
@@ -74,7 +78,7 @@ _EACH = (
     *("Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh"),
     *("ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
 )
-"""Nodes that handle each element of their inputs and results some few times."""
+"""Types of nodes that process each element of their inputs and results a few times."""
 
 _SLOW = {
     "ArgMax": 8,
@@ -85,11 +89,15 @@ _SLOW = {
     "ScatterND": 1 << 10,
     "Resize": 1 << 15,
 }
-"""How often nodes handle each element whose reference implementation sorts, or loops over elements in Python."""
+"""The number of times that each element is processed, for nodes whose reference implementation sorts, or loops over
+elements in Python.
+"""
 
 
 def _product(_: Any, arrays: Sequence[Array], handled: int) -> int:
-    """The multiplications of a matrix product: for each element as many as the rows of the first factor are wide."""
+    """The work of a matrix product: the handled elements, plus a multiplication for each element of the result and of a
+    row of the first factor.
+    """
     first, second = arrays[0], arrays[1]
     width = first.shape[-1] if first.ndim else 1
     batch = math.prod(_spread(first.shape[:-2], second.shape[:-2]))
@@ -105,8 +113,8 @@ def _gemm(node: Any, arrays: Sequence[Array], handled: int) -> int:
 
 
 def _einsum(node: Any, arrays: Sequence[Array], handled: int) -> int:
-    """The products of an Einsum: as many as there are combinations of all letters; each dim of an ellipsis counts as a
-    letter.
+    """The work of an Einsum: a product for each combination of all letters; each dim of an ellipsis
+    counts as a letter.
     """
     terms = attribute(node, "equation").replace(" ", "").partition("->")[0].split(",")
     sizes: dict[str, int] = {}
@@ -120,7 +128,7 @@ def _einsum(node: Any, arrays: Sequence[Array], handled: int) -> int:
 
 
 def _as_slow(arrays: Sequence[Array]) -> int:
-    """How much longer numpy multiplies numbers of types that processors' libraries have no products for."""
+    """The factor by which numpy is slower for types of numbers for which BLAS libraries have no products."""
     return 1 if all(array.dtype.name in ("float32", "float64") for array in arrays) else 16
 
 
@@ -140,7 +148,7 @@ _WORK: dict[str, Work] = {
 
 
 def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None:
-    """What it takes to compute a node; None where that can't be told before, or for nodes that are never computed."""
+    """The cost of computing a node; None if it can't be determined before, or for nodes that are never computed."""
     given = [arrays[name] for name in node.input if name]
     if node.op_type == "Constant":
         return _of_constant(node)
@@ -156,7 +164,7 @@ def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None
 
 
 def _of_constant(node: Any) -> Cost:
-    """A constant is as large as its text in the model, up to numbers that are packed there."""
+    """The cost of a constant: that of its size in the model, times 8 since numbers may be packed there."""
     for held in node.attribute:
         if held.name == "sparse_value":
             raise Refused("its value is a sparse tensor; Fluid's are dense")
@@ -165,11 +173,11 @@ def _of_constant(node: Any) -> Cost:
 
 
 _INFERRED_OF = 4096
-"""The most elements of a whole number of inputs, such as dims, that ONNX is told to infer the dims of results."""
+"""The most elements of an input whose values, such as dims, are given to ONNX for inferring the dims of results."""
 
 
 def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Made] | None:
-    """The results of a node, as ONNX infers them; None if it can't."""
+    """The results of a node as ONNX infers them; None if it can't infer them."""
     onnx = library()
     types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
     small = {
@@ -216,11 +224,13 @@ _PASSING = {
     "Split": (0,),
     "Where": (1, 2),
 }
-"""Nodes that leave numbers in these inputs as they are, so that codes may be among these."""
+"""Types of nodes that copy numbers of these inputs unchanged, so that these may contain codes."""
 
 
 def fold(node: Any, reading: Reading) -> bool:
-    """Whether a node's results are known: they are computed now. Raises Refused for nodes that can't be computed."""
+    """Computes a node if its inputs are known, and returns whether its results are known. Raises Refused for nodes that
+    can't be computed.
+    """
     if node.op_type in ("Shape", "Size"):
         return _measure(node, reading)
     names: list[str] = [name for name in node.input if name]
@@ -245,12 +255,14 @@ def fold(node: Any, reading: Reading) -> bool:
 
 
 def computed(node: Any, arrays: Mapping[str, Array]) -> Sequence[Any]:
-    """What a node makes of arrays, as ONNX's reference computes it. Raises Refused if it can't."""
+    """The results of a node for these inputs, as ONNX's reference implementation computes them. Raises Refused if it
+    fails.
+    """
     evaluator = library("onnx.reference").ReferenceEvaluator(node)
     try:
         with np.errstate(all="ignore"):
             return evaluator.run(None, arrays)
-    except Exception as problem:  # whatever numpy makes of damaged nodes
+    except Exception as problem:  # numpy may raise anything for damaged nodes
         raise Refused(f"what it computes of constants can't be computed: {problem}") from None
 
 
@@ -264,7 +276,7 @@ def _passes(node: Any, arrays: Mapping[str, Array]) -> bool:
 
 
 def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | None:
-    """The result of a node on whole numbers of which some are codes; None if it must be computed at run time."""
+    """The result of a node on whole numbers, some of which are codes; None if it must be computed at run time."""
     if len(arrays) == 2 and all(array.dtype.kind == "i" for array in arrays):
         left, right = arrays
         _take_numbers(np.broadcast_shapes(left.shape, right.shape), reading)
@@ -284,13 +296,13 @@ def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | Non
 
 
 def _take_numbers(dims: Sequence[int], reading: Reading) -> None:
-    """Takes from the budget what whole numbers cost that are computed one by one."""
+    """Charges the budget for whole numbers that are computed one by one."""
     count = math.prod(dims)
     reading.budget.take(NUMBER_BYTES * count, _ONE_BY_ONE * count)
 
 
 _ONE_BY_ONE = 1 << 10
-"""The work of computing with a number that may be a code, beside that of an element of an array."""
+"""The work of a computation with a number that may be a code, relative to an element of an array."""
 
 
 def _measure(node: Any, reading: Reading) -> bool:
@@ -309,13 +321,13 @@ def _measure(node: Any, reading: Reading) -> bool:
     return True
 
 
-# Nodes that stand for other nodes: functions of the model, those that ONNX defines ops by, and branches.
+# Nodes that are expanded into other nodes: functions of the model, functions by which ONNX defines ops, and branches.
 
 Read: TypeAlias = Callable[[Any, Reading], None]
 
 
 class Bodies:
-    """The functions of a model, and those that nodes are being read in."""
+    """The functions of a model, and the functions that are currently being expanded."""
 
     def __init__(self, model: Any, version: int):
         self._functions = {(made.domain, made.name): made for made in model.functions}
@@ -323,7 +335,9 @@ class Bodies:
         self._inside: list[tuple[str, str]] = []
 
     def read(self, node: Any, reading: Reading, read: Read) -> bool:
-        """Whether a node stands for others, which are read then. Raises Refused if one of these can't be."""
+        """Expands a node that is a function into the nodes of the function's body, and reads these. Returns False for
+        other nodes. Raises Refused if one of the nodes can't be read.
+        """
         key = (node.domain, node.op_type)
         body = self._functions.get(key) or (self._of_schema(node, reading) if key[0] in ("", "ai.onnx") else None)
         if body is None:
@@ -338,7 +352,7 @@ class Bodies:
         return True
 
     def _defaults(self, node: Any) -> dict[str, Any]:
-        """What the attributes of an op of ONNX are that a node does not give."""
+        """The default values of an op's attributes in ONNX."""
         if (node.domain, node.op_type) in self._functions:
             return {}
         held = library().defs.get_schema(node.op_type, self._version).attributes
@@ -394,7 +408,9 @@ def _renamed(node: Any, names: dict[str, str], outer: Any, reading: Reading) -> 
 
 
 def _fill(node: Any, given: Mapping[str, Any]) -> None:
-    """Gives attributes that refer to those of the function what these are, and drops those that it is not given."""
+    """Replaces attributes that refer to attributes of the function by their values, and removes those
+    without a value.
+    """
     kept: list[Any] = []
     for held in node.attribute:
         if held.ref_attr_name:
@@ -441,7 +457,7 @@ def _outputs(node: Any, graph: Any) -> list[Any]:
     return [make("Identity", [made.name], [name]) for made, name in zip(graph.output, node.output, strict=True) if name]
 
 
-# Nodes that are refused whatever they compute, each with the reason.
+# Nodes that are always refused, each with the reason.
 
 _REASONS: dict[str, tuple[str, ...]] = {
     "its numbers are quantised; import the model as it was before": (
@@ -472,11 +488,11 @@ def reason_against(node: Any) -> str:
 
 
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What readers raise for attributes that ONNX's own checks let pass, such as a mode that there is not."""
+"""The exceptions that readers raise for attributes that ONNX's own checks accept, such as an unknown mode."""
 
 
 class Imported(NamedTuple):
-    """A module, the values of its persistable variables, and the variables that the model's outputs are."""
+    """A module, the values of its persistable variables, and the variables of the model's outputs."""
 
     module: Module
     values: Mapping[str, Array]
@@ -484,12 +500,12 @@ class Imported(NamedTuple):
 
 
 def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
-    """The network in an ONNX model. Variables have the names that values have there.
+    """The network in an ONNX model. Variables have the names of the model's values.
 
-    Weights become parameters, other constants variables that are kept (`weights_of` gives the two). The startup program
-    sets whole numbers; all other values are NaN there, so that a result without the values given here (`--init`) shows.
-    Weights in separate files are read from `folder`. Raises DiagnosticError: `onnx-model` for a damaged file, `onnx-op`
-    for every node that Fluid's ops can't express.
+    Weights become parameters, other constants become persistable variables (`weights_of` separates the two). The
+    startup program sets only whole numbers; all other values are NaN there, so that a result computed without the
+    returned values (`--init`) is recognisable. Weights in separate files are read from `folder`. Raises
+    DiagnosticError: `onnx-model` for a damaged file, `onnx-op` for every node that Fluid's ops can't express.
     """
     model = opened(data, file, folder)
     findings: list[Diagnostic] = []
@@ -499,7 +515,7 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
         reading = Reading(model.graph, held, symbols_of(model), weights, version=version, size=len(data))
     except Refused as reason:
         raise DiagnosticError([error("onnx-op", str(reason), Location(file))]) from None
-    except ValueError as problem:  # names that are no text
+    except ValueError as problem:  # names that are not UTF-8
         raise DiagnosticError([error("onnx-model", f"a damaged model: {problem}", Location(file))]) from None
     bodies = Bodies(model, version)
     for number, node in enumerate(model.graph.node):
@@ -533,7 +549,7 @@ def readers() -> Mapping[str, Reader]:
 _RESHAPING = frozenset(
     [*("Unsqueeze", "Reshape", "Expand", "Range", "ConstantOfShape", "Tile", "OneHot", "Gather", "Flatten", "TopK")]
 )
-"""Nodes that make values with dims of values without."""
+"""Types of nodes whose results may have dims although their inputs are scalars."""
 
 
 def _read(node: Any, reading: Reading, bodies: Bodies) -> None:

@@ -24,11 +24,11 @@ NEWEST = 23
 """The newest version of ONNX's operators that is read."""
 
 _SMALL = 8192
-"""Bytes of a constant that ONNX may need to infer dims; it is not given the data of larger ones."""
+"""The most bytes of a constant that ONNX is given for inferring dims."""
 
 
 def opened(data: bytes, file: str, folder: str = "") -> Any:
-    """The model, checked, with its weights loaded from files in `folder`. Raises DiagnosticError."""
+    """The checked model, with its weights loaded from files in `folder`. Raises DiagnosticError."""
     onnx, checker = library(), library("onnx.checker")
     decode_error = importlib.import_module("google.protobuf.message").DecodeError
     try:
@@ -57,13 +57,15 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
 
 
 _MOST_OF_A_MODEL = (1 << 31) - 1
-"""Bytes of a model with the data of its tensors: what ONNX can check."""
+"""The most bytes of a model, including its tensors' data, that ONNX can check."""
 
 
 def _require_external(model: Any, folder: str, held: int) -> None:
-    """Raises ValueError for tensors whose data, in other files, are not as large as their dims, or are more together
-    than twice what these files hold, as where many tensors name the same bytes; `held` is the size of the model's file.
-    Whether the files lie in the folder is checked by ONNX, as it opens them.
+    """Raises ValueError for tensors in other files whose data have another size than their dims, or whose data together
+    are more than twice as large as these files, as if many tensors named the same bytes. `held` is the size of the
+    model's file.
+
+    ONNX checks, when it opens the files, that they lie in the folder.
     """
     files: dict[tuple[int, int], int] = {}
     total = 0
@@ -73,7 +75,7 @@ def _require_external(model: Any, folder: str, held: int) -> None:
         given = {entry.key: entry.value for entry in tensor.external_data}
         path = Path(folder, given.get("location", ""))
         if not path.is_file():
-            continue  # ONNX says why it can't be opened
+            continue  # ONNX reports why the file can't be opened
         there = path.stat()
         files[there.st_dev, there.st_ino] = there.st_size
         numbers = [given.get("offset") or "0", given.get("length") or "0"]
@@ -91,7 +93,7 @@ def _require_external(model: Any, folder: str, held: int) -> None:
 
 
 def _tensors(graph: Any, more: Sequence[Any] = ()) -> Iterator[Any]:
-    """The tensors of a graph and of the graphs inside, and those of `more` nodes."""
+    """Yields the tensors of a graph, of the graphs inside it, and of the nodes in `more`."""
     graphs, nodes = [graph], [*more]
     while graphs or nodes:
         if graphs:
@@ -116,14 +118,16 @@ def _bytes_of(tensor: Any) -> int:
 
 
 class _Amount(NamedTuple):
-    """What nodes come to when each function is written out where it is called."""
+    """The total number and size of nodes when each function is expanded where it is called."""
 
     nodes: int
     size: int
 
 
 def _measured(model: Any, held: int) -> None:
-    """Raises ValueError for a model whose functions stand for too much or for themselves; `held` is its file's size."""
+    """Raises ValueError for a model whose functions expand to too much, or contain themselves. `held` is the size of
+    its file.
+    """
     functions = {(made.domain, made.name): made for made in model.functions}
     amounts: dict[tuple[str, str], _Amount] = {}
     most = FREE_BYTES + BYTES_A_BYTE * held
@@ -165,23 +169,23 @@ def version_of(model: Any) -> int:
 
 
 def values_of(model: Any) -> dict[str, Array]:
-    """The values that the model holds, by name. Raises Refused for those that are damaged or no tensors."""
+    """The constants in a model, by name. Raises Refused for constants that are damaged or no tensors."""
     for held in model.graph.sparse_initializer:
         raise Refused(f"{held.values.name} is a sparse tensor; Fluid's are dense")
     return {held.name: array_of(held) for held in model.graph.initializer}
 
 
 _NEVER = 1e30
-"""No weight is as large as this; constants that hide elements from a softmax are."""
+"""Weights are smaller than this; constants that hide elements from a softmax are larger."""
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
-"""The key under which torch describes a value's place in the module."""
+"""The metadata key under which torch describes the kind of a value in the module."""
 
 
 def weights_of(model: Any, values: Mapping[str, Array]) -> set[str]:
-    """The values of a model that are trained: floats with dims, except those that the model excludes.
+    """The names of the values of a model that are trained: floats with dims, except those that the model excludes.
 
-    Numbers without dims are constants, such as the square root that attention divides by, and so are infinite values.
+    Floats without dims are constants, such as the square root that attention divides by, and so are infinite values.
     """
     properties = {held.name: {part.key: part.value for part in held.metadata_props} for held in model.graph.value_info}
     return {
@@ -206,11 +210,13 @@ def array_of(tensor: Any) -> Array:
 
 
 _LARGE = frozenset(["Range", "If", "Loop", "Scan"])
-"""Nodes of which ONNX would compute the elements to infer dims, of any number, or that may hold such nodes."""
+"""Types of nodes of which ONNX would compute the elements, however many, to infer dims, or that may
+contain such nodes.
+"""
 
 
 def symbols_of(model: Any) -> dict[str, Symbols]:
-    """The dims of values as ONNX infers them from those of the inputs; equal dims have one name."""
+    """The dims of values, as ONNX infers them from the inputs' dims; equal dims share a name."""
     onnx = library()
     if model.functions:
         model = library("onnx.inliner").inline_local_functions(model)
@@ -252,9 +258,9 @@ _ELEMENTS = 1 << 20
 
 
 def _cut(bare: Any) -> None:
-    """Makes inputs of the results of nodes for which ONNX would handle many elements one by one to infer dims.
+    """Replaces nodes for which ONNX would process many elements one by one to infer dims: their results become inputs.
 
-    It does so for nodes that dims are computed with, such as Concat, where a value has one dim, of any known size.
+    ONNX does so for nodes from which dims are computed, such as Concat, if a value has one dim, whatever its size.
     """
     onnx = library()
     inferred = onnx.shape_inference.infer_shapes(bare).graph
@@ -284,7 +290,7 @@ def _handles_elements(node_type: str, version: int) -> bool:
 
 
 def _length(value: Any) -> int:
-    """How many elements of a value ONNX may handle one by one: more than may be, where this is not known."""
+    """The number of elements of a value that ONNX may process one by one; if it is not known, more than `_LONGEST`."""
     if value is None or not value.type.tensor_type.HasField("shape"):
         return _LONGEST + 1
     dims = value.type.tensor_type.shape.dim

@@ -1,4 +1,6 @@
-"""Nodes of images as Fluid's ops: convolutions, pooling, scaling. Images of one dim are made images of one row."""
+"""Reads nodes of images as Fluid's ops: convolutions, pooling, scaling. Images with one spatial dim become images with
+one row.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import reshape, with_x_shape
 from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
 
-# Nodes of norms and slopes as Fluid's ops.
+# Nodes of normalisations and learned slopes as Fluid's ops.
 
 
 @onnx_reader("BatchNormalization")
@@ -107,7 +109,7 @@ def _prelu(node: Any, reading: Reading) -> None:
 
 
 def _sloped(node: Any, reading: Reading) -> None:
-    """What is positive, and what is negative times slopes that are broadcast."""
+    """PRelu: relu(x) - slopes * relu(-x), with slopes broadcast to x."""
     (x, slopes), out = node.input, node.output[0]
     above, below = reading.made("relu", out, X=x), reading.made("relu", out, X=reading.scaled(x, -1.0))
     times = reading.made("elementwise_mul", out, X=below, Y=slopes)
@@ -118,7 +120,7 @@ Dims: TypeAlias = "Sequence[int]"
 
 
 class Window(NamedTuple):
-    """What moves over an image: its size, its steps and how far apart its elements are, along each dim."""
+    """A window over an image: its size, its steps and the distances of its elements, along each dim."""
 
     size: Sequence[int]
     strides: Sequence[int]
@@ -126,7 +128,7 @@ class Window(NamedTuple):
 
 
 def _same_pads(automatic: str, window: Window, dims: Dims) -> list[int]:
-    """The padding with which a window gives one element for each stride."""
+    """The padding for which a window has one result for each stride."""
     begin: list[int] = []
     end: list[int] = []
     for dim, size, stride, dilation in zip(dims, *window, strict=True):
@@ -141,7 +143,7 @@ def _same_pads(automatic: str, window: Window, dims: Dims) -> list[int]:
 
 
 def _padding(node: Any, spatial: int, window: Window, dims: Dims) -> dict[str, object]:
-    """The attributes of Fluid's ops that say how images are padded."""
+    """The attributes of Fluid's ops for the padding of images."""
     automatic = attribute(node, "auto_pad", "NOTSET")
     flat = [0] * (spatial - len(dims))
     if automatic == "VALID":
@@ -155,7 +157,7 @@ def _padding(node: Any, spatial: int, window: Window, dims: Dims) -> dict[str, o
 
 
 def _paddings(begin: list[int], end: list[int]) -> list[int]:
-    """The padding of each dim as Fluid has it: one number where both ends are alike, else two."""
+    """The padding of each dim in Fluid's form: one number if both ends are equal, else two."""
     return begin if begin == end else [size for pair in zip(begin, end, strict=True) for size in pair]
 
 
@@ -167,7 +169,7 @@ def _image_dims(node: Any, reading: Reading) -> tuple[int, ...]:
 
 
 def _rows(value: str, dims: Dims, reading: Reading) -> str:
-    """Images of one dim as images of one row; others as they are."""
+    """Images with one spatial dim as images with one row; others unchanged."""
     if len(dims) > 1:
         return value
     with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=[2])
@@ -175,7 +177,9 @@ def _rows(value: str, dims: Dims, reading: Reading) -> str:
 
 
 def _image_op(op_type: str, slots: tuple[str, str], node: Any, reading: Reading, **attrs: object) -> None:
-    """An op on images from the node's first input to its result, with a bias for each channel if there is one."""
+    """Appends an op on images from the node's first input to its result, and adds a bias for each channel if there is
+    one.
+    """
     out, dims = node.output[0], _image_dims(node, reading)
     inputs = {slots[0]: _rows(node.input[0], dims, reading)}
     bias = ""
@@ -259,9 +263,10 @@ def _pool(node: Any, reading: Reading) -> None:
 
 
 def _rounds_up(node: Any, window: Window, dims: Dims, *, plain: bool) -> bool:
-    """Whether ceil_mode makes more windows. Raises Refused where Fluid counts these otherwise.
+    """Whether ceil_mode makes more windows. Raises Refused if Fluid would count them differently.
 
-    Fluid has those that begin in the padding at the end, and divides averages over all by the whole window.
+    Fluid also has the windows that begin in the padding at the end, and divides averages that include padding by the
+    size of the whole window.
     """
     if -1 in dims:
         raise Refused("it has ceil_mode, and the dims of its image are known at run time only")
@@ -314,7 +319,7 @@ def _resize(node: Any, reading: Reading) -> None:
 
 
 def _scaling(node: Any, dims: Dims, way: str, reading: Reading) -> tuple[list[int], list[float]]:
-    """The sizes that an image is scaled to, -1 where a run knows them, and the factors; in the order of its dims."""
+    """(sizes that an image is scaled to, -1 if known only at run time; factors), in the order of the image's dims."""
     names, spatial = [*node.input[1:], "", "", ""], len(dims) - 2
     axes = [axis % len(dims) for axis in attribute(node, "axes", range(len(dims)))]
     if names[2]:
@@ -335,7 +340,7 @@ def _scaling(node: Any, dims: Dims, way: str, reading: Reading) -> tuple[list[in
 
 
 def _fits(node: Any, mode: str, way: str, factors: Sequence[float]) -> bool:
-    """Whether Fluid takes the same points of an image."""
+    """Whether Fluid samples an image at the same points as the node."""
     nearest = attribute(node, "nearest_mode", "round_prefer_floor")
     if mode == "cubic":
         return way in ("align_corners", "half_pixel") and abs(attribute(node, "cubic_coeff_a", -0.75) + 0.75) < 1e-6

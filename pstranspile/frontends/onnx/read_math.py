@@ -1,4 +1,4 @@
-"""Nodes of arithmetic as Fluid's ops: functions element by element, products, reductions."""
+"""Reads nodes of arithmetic as Fluid's ops: functions element by element, products, reductions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.frontends.onnx.read_tensors import common, expand, reshape, siz
 from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, is_code, onnx_reader, positive
 from pstranspile.ir.types import DType
 
-# Nodes that make one number of many as Fluid's ops: sums, means, norms, shares.
+# Nodes that reduce many numbers to one, as Fluid's ops: sums, means, norms, and softmax.
 
 _REDUCTIONS = {
     "ReduceSum": "reduce_sum",
@@ -67,18 +67,18 @@ def _reduced(op_type: str, source: str, out: str, axes: list[int], keep: bool, r
 
 
 def _log_sum_exp(source: str, out: str, axes: list[int], keep: bool, reading: Reading) -> None:
-    """The logarithm of a sum of powers, of what is left of the largest, so that no power is too large."""
+    """LogSumExp: largest + log(sum(exp(x - largest))), in which no power overflows."""
     largest, rest = _less_largest(source, axes, reading)
     summed = reading.temp(out)
     _reduced("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
     wide = out if keep else reading.temp(out)
     reading.op("elementwise_add", {"X": _function("log", summed, reading), "Y": largest}, {"Out": wide})
-    if not keep:  # the sum of one element is this, with the dims that are left
+    if not keep:  # removes the reduced dims, which have one element
         _reduced("reduce_sum", wide, out, axes, False, reading)
 
 
 def _less_largest(source: str, axes: list[int], reading: Reading) -> tuple[str, str]:
-    """The largest elements along axes, and what is left of all of them."""
+    """(the largest elements along axes, the source minus these)."""
     _reduced("reduce_max", source, largest := reading.temp(source), axes, True, reading)
     return largest, reading.made("elementwise_sub", source, X=source, Y=largest)
 
@@ -108,7 +108,7 @@ def _lp_normalization(node: Any, reading: Reading) -> None:
 
 
 _TINY = 1e-30
-"""What a row of zeros is divided by, which leaves it zeros."""
+"""The least divisor of a row; a row of zeros stays zero."""
 
 
 @onnx_reader("Hardmax")
@@ -125,11 +125,11 @@ def _hardmax(node: Any, reading: Reading) -> None:
         transpose(hot, out, [*range(axis), rank - 1, *range(axis, rank - 1)], reading)
 
 
-# Einsum as products of matrices: dims that both have are contracted or belong to the batch, the others are spread.
+# Einsum as products of matrices: dims that both terms have are contracted or belong to the batch, others stay.
 
 
 class _Term(NamedTuple):
-    """A value and a letter for each of its dims."""
+    """A value, with a letter for each of its dims."""
 
     value: str
     letters: str
@@ -141,7 +141,7 @@ def _einsum(node: Any, reading: Reading) -> None:
 
 
 def einsum(equation: str, values: list[str], out: str, reading: Reading) -> None:
-    """`out` is what an equation such as `bi,ij->bj` makes of values."""
+    """Sets `out` to the result of an equation such as `bi,ij->bj` for these values."""
     terms, wanted = _parsed(equation, values, reading)
     while len(terms) > 1:
         first, second, *others = terms
@@ -156,7 +156,7 @@ def einsum(equation: str, values: list[str], out: str, reading: Reading) -> None
 
 
 def _parsed(equation: str, values: list[str], reading: Reading) -> tuple[list[_Term], str]:
-    """The terms of an equation, and the letters of its result; an ellipsis is written as capital Greek letters."""
+    """(terms of an equation, letters of its result). An ellipsis is written as capital Greek letters."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     spread = 0
     terms: list[_Term] = []
@@ -198,7 +198,7 @@ def _ordered(term: _Term, letters: str, reading: Reading) -> _Term:
 
 
 def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term:
-    """The product of two terms, summed over the letters that are not wanted."""
+    """The product of two terms, summed over the letters that are not in `wanted`."""
     first, second = (
         _summed(term, [letter for letter in term.letters if letter not in wanted + other.letters], reading)
         for term, other in ((first, second), (second, first))
@@ -231,7 +231,7 @@ def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Ter
 
 
 def _matrices(term: _Term, batch: int, rows: int, reading: Reading) -> str:
-    """A value as matrices: `batch` dims, `rows` dims as one, the rest as one."""
+    """A value reshaped to matrices: the first `batch` dims, the next `rows` dims as one, the rest as one."""
     sizes = sizes_of(term.value, reading)
     parts = [sizes[batch : batch + rows], sizes[batch + rows :]]
     if [len(part) for part in parts] == [1, 1]:
@@ -247,7 +247,7 @@ def _matrices(term: _Term, batch: int, rows: int, reading: Reading) -> str:
 
 
 def _spread(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term:
-    """The product element by element, each term with a dim of size 1 where only the other has one."""
+    """The product element by element; a term gets a dim of size 1 for each letter that only the other term has."""
     values: list[str] = []
     for term in (first, second):
         value = _ordered(term, "".join(letter for letter in wanted if letter in term.letters), reading).value
@@ -259,11 +259,11 @@ def _spread(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term
     return _Term(reading.made("elementwise_mul", first.value, X=values[0], Y=values[1]), wanted)
 
 
-# Operators of `ai.onnx.ml`, in which models of other kinds of learning are written: linear ones and their scaling.
+# Operators of `ai.onnx.ml`, which models of classical machine learning use: linear models and their scaling.
 
 
 def _held(node: Any, name: str, out: str, reading: Reading, *, dims: tuple[int, ...] | None = None) -> str:
-    """Numbers in an attribute as a parameter."""
+    """A parameter that holds the numbers in an attribute."""
     array = np.array(attribute(node, name, ()), "float32")
     return reading.weight(f"{out}.{name}", array if dims is None else array.reshape(dims))
 
@@ -310,7 +310,7 @@ def _classifier(node: Any, reading: Reading) -> None:
     _linear(node, rows, made := reading.temp(scores), reading)
     kind = attribute(node, "post_transform", "NONE")
     _transformed(kind, made, wide := reading.temp(scores), reading)
-    if rows == 1:  # one column decides between two classes
+    if rows == 1:  # with one column, the two classes are decided by its sign
         one = 1.0 if kind in ("LOGISTIC", "SOFTMAX") else 0.0
         other = reading.scaled(wide, -1.0, one)
         reading.op("concat", {"X": [other, wide]}, {"Out": scores}, axis=1)
@@ -392,13 +392,15 @@ def _with_attributes(node: Any, reading: Reading) -> None:
 
 @onnx_reader("IsNaN")
 def _is_nan(node: Any, reading: Reading) -> None:
-    """True for elements that do not equal themselves; Fluid's isnan is about all elements together."""
+    """IsNaN as x != x, element by element; Fluid's isnan tests all elements together."""
     reading.op("not_equal", {"X": node.input[0], "Y": node.input[0]}, {"Out": node.output[0]})
 
 
 @onnx_reader("Round")
 def _round(node: Any, reading: Reading) -> None:
-    """Halves go to even numbers in ONNX, away from 0 in Fluid; that of a half of them, doubled, is even."""
+    """Round. In ONNX halves are rounded to even numbers, in Fluid away from 0; so for halves the result is 2 * round(x
+    / 2).
+    """
     x, out = node.input[0], node.output[0]
     away, half = reading.made("round", out, X=x), reading.made("round", out, X=reading.scaled(x, 0.5))
     distance = reading.made("abs", out, X=reading.made("elementwise_sub", out, X=x, Y=away))
@@ -423,17 +425,17 @@ def _clip(node: Any, reading: Reading) -> None:
         reading.alias(out, source)
 
 
-# Of two and more
+# Functions of two and more values
 
 _BINARY = {kind: name for name, kind in OPERATORS.items()}
 _COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
-"""Nodes whose ops give the dims of the first operand."""
+"""Types of nodes for which Fluid's ops declare the result with the dims of the first operand."""
 
 
 @onnx_reader(*_BINARY)
 def _binary(node: Any, reading: Reading) -> None:
     (first, *others), out = list(node.input), node.output[0]
-    if node.op_type == "Pow" and reading.number(others[0]) is None:  # the one node of these whose types may differ
+    if node.op_type == "Pow" and reading.number(others[0]) is None:  # the only node whose types may differ
         others = [reading.as_type(others[0], reading.tensor(first).dtype)]
     if len(others) == 1 and _by_number(node.op_type, first, others[0], out, reading):
         return
@@ -449,7 +451,9 @@ def _binary(node: Any, reading: Reading) -> None:
 
 
 def _by_number(kind: str, x: str, y: str, out: str, reading: Reading) -> bool:
-    """Whether one of the two is a number of the program itself: an attribute then, as in Fluid's own programs."""
+    """Appends the op with an attribute if one of the two is a constant number, as in Fluid's own programs. Returns
+    whether it did.
+    """
     left, right = (None if reading.is_weight(name) else reading.number(name) for name in (x, y))
     if (right is None and left is None) or (left is not None and kind not in ("Add", "Sub", "Mul")):
         return False
@@ -493,7 +497,9 @@ def _sum(node: Any, reading: Reading) -> None:
 
 @onnx_reader("Mod")
 def _mod(node: Any, reading: Reading) -> None:
-    """A remainder of floats has the sign of Y in Fluid, that of whole numbers the sign of X; ONNX has the other one."""
+    """Mod. In Fluid a remainder of floats has the sign of Y, that of whole numbers the sign of X; ONNX also has the
+    other ones.
+    """
     (x, y), out = node.input, node.output[0]
     whole = reading.tensor(x).dtype.text not in ("f16", "f32", "f64")
     if whole == bool(attribute(node, "fmod", 0)):
@@ -527,7 +533,7 @@ def _matmul(node: Any, reading: Reading) -> None:
 
 
 def _with_vector(x: str, y: str, out: str, reading: Reading) -> None:
-    """A product with a vector: this is a matrix of one row on the left, of one column on the right."""
+    """MatMul with a vector, which is a matrix of one row on the left, of one column on the right."""
     left, right = sizes_of(x, reading), sizes_of(y, reading)
     if len(left) == 1:
         reshape(x, row := reading.temp(x), [1, *left], reading)

@@ -1,4 +1,6 @@
-"""Recurrent nodes as Fluid's static recurrence: what is outside of it for all steps at once, the rest by steps."""
+"""Reads recurrent nodes as Fluid's static recurrence: the products with the input for all steps at once, the rest step
+by step.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _INPUTS = ("x", "w", "r", "b", "lens", "h", "c", "p")
 
 
 class _Net(NamedTuple):
-    """A node: its kind, its inputs by name, its functions for each direction, and its reading."""
+    """A recurrent node: its kind, its inputs by name, its functions for each direction, and the Reading."""
 
     kind: str
     given: dict[str, str]
@@ -38,7 +40,7 @@ class _Net(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """What one direction made: all of its outputs, and its states after the last step."""
+    """The results of one direction: all of its outputs, and its states after the last step."""
 
     outputs: str
     hidden: str
@@ -99,7 +101,7 @@ def _joined(parts: list[str], out: str, axis: int, batch_first: bool, reading: R
         transpose(made, out, order, reading)
 
 
-# What a gate passes through
+# The functions of gates
 
 _PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softsign": "softsign", "Softplus": "softplus"}
 
@@ -168,7 +170,7 @@ def _of_direction(value: str, at: int, reading: Reading) -> str:
 
 
 def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
-    """The biases of what comes from outside, and of what comes from the step before."""
+    """(biases of the input's products, biases of the previous state's products), None if the node has no biases."""
     if not net.given["b"]:
         return None
     reading, both = net.reading, _of_direction(net.given["b"], at, net.reading)
@@ -187,7 +189,7 @@ def _projected(x: str, weight: str, biases: tuple[str, str] | None, inside: str 
 
 
 def _mask(net: _Net, x: str, backwards: bool) -> str:
-    """For each step and row 1.0 where the row still goes on: [steps, rows, 1]."""
+    """For each step and row, 1.0 if the row's sequence has not ended, else 0.0: [steps, rows, 1]."""
     reading, kind = net.reading, net.reading.tensor(x).dtype
     start, end, step = (reading.measured(number) for number in (0, reading.size(x, 0), 1))
     numbers = reading.made("range", x, Start=start, End=end, Step=step)
@@ -214,7 +216,7 @@ def _start(net: _Net, name: str, at: int, projected: str) -> Value:
 
 
 def _steps(net: _Net, at: int, projected: str, mask: str | None, cell: _Cell) -> tuple[str, list[str]]:
-    """What the recurrence makes: the outputs of all steps, and its states after each."""
+    """(outputs of all steps of a recurrence, its states after each step)."""
     names = ("h", "c") if net.kind == "LSTM" else ("h",)
     starts = [_start(net, name, at, projected) for name in names]
     rnn = StaticRNN(net.reading.draft)
@@ -238,7 +240,7 @@ def _steps(net: _Net, at: int, projected: str, mask: str | None, cell: _Cell) ->
 
 
 class _Cell(NamedTuple):
-    """What is done in a step of one direction."""
+    """The computation of a step of one direction."""
 
     net: _Net
     at: int
@@ -248,7 +250,7 @@ class _Cell(NamedTuple):
     peepholes: str
 
     def step(self, x: Value, before: list[Value]) -> list[Value]:
-        """The states after a step, from what comes from outside and the states before."""
+        """The states after a step, from the step's projected input x and the states before it."""
         functions = self.net.functions[self.at * len(_USUAL[self.net.kind]) :]
         step = {"RNN": self._plain, "GRU": self._gated, "LSTM": self._long}[self.net.kind]
         return step(x, before, functions)

@@ -1,4 +1,4 @@
-"""Nodes about dims and elements as Fluid's ops: other dims, parts, choices by index, constants of any size."""
+"""Reads nodes about dims and elements as Fluid's ops: other dims, parts, selection by index, constants of any size."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pstranspile.ir.types import DType
 # Values of other dims: reshaped, and repeated up to dims, which may be known at run time only.
 
 FAR = (1 << 31) - (1 << 7)
-"""Past the end of any dim; attributes of f32 hold it."""
+"""An index beyond the end of any dim, which attributes of f32 hold exactly."""
 
 
 def with_x_shape(op_type: str, source: str, out: str, reading: Reading, **attrs: object) -> None:
-    """An op such as reshape2, which also writes what the dims were."""
+    """Appends an op such as reshape2, which also stores the old dims in XShape."""
     reading.op(op_type, {"X": source}, {"Out": out, "XShape": reading.temp(out)}, **attrs)
 
 
 def sizes_of(value: str, reading: Reading) -> list[int]:
-    """The dims of a value: numbers, and codes of those that are known at run time only."""
+    """The dims of a value: numbers, or codes of dims that are known only at run time."""
     return [reading.size(value, axis) for axis in range(len(reading.dims(value)))]
 
 
 def reshape(source: str, out: str, asked: Sequence[int], reading: Reading) -> None:
-    """`out` is `source` with these dims: numbers, codes, 0 for a dim of the source at its place, -1 for the rest."""
+    """Sets `out` to `source` with these dims: numbers, codes, 0 for the same dim as in the source, -1 for the rest."""
     if not asked:
         reading.scalars.add(out)
     dims = sizes_of(source, reading)
@@ -47,12 +47,12 @@ def reshape(source: str, out: str, asked: Sequence[int], reading: Reading) -> No
 
 
 def transpose(source: str, out: str, order: Sequence[int], reading: Reading) -> None:
-    """`out` is `source` with its dims in this order."""
+    """Sets `out` to `source` with its dims in this order."""
     with_x_shape("transpose2", source, out, reading, axis=list(order))
 
 
 def swapped(source: str, first: int, second: int, reading: Reading) -> str:
-    """A value that is `source` with two dims swapped; itself if they are the same."""
+    """A value that is `source` with two dims swapped; `source` itself if they are the same dim."""
     if first == second:
         return source
     order = [*range(len(reading.dims(source)))]
@@ -62,7 +62,7 @@ def swapped(source: str, first: int, second: int, reading: Reading) -> str:
 
 
 def expand(source: str, out: str, target: Sequence[int], reading: Reading) -> None:
-    """`out` is `source` repeated where it has dims of size 1, so that it has the dims `target`, or more."""
+    """Sets `out` to `source`, repeated along dims of size 1 to the dims `target`; larger dims of `source` stay."""
     dims = sizes_of(source, reading) or [1]
     target = [*[1] * (len(dims) - len(target)), *target]
     if added := len(target) - len(dims):
@@ -93,7 +93,7 @@ def _times(dim: int, wanted: int, reading: Reading) -> int:
 
 
 def common(values: Sequence[str], reading: Reading, *, but: int = 0) -> list[int]:
-    """The dims that these values have when each is repeated to fit the others; without the last `but` dims."""
+    """The dims to which these values can be broadcast together, without the last `but` dims."""
     dims = [held[: len(held) - but] for held in (sizes_of(value, reading) for value in values)]
     rank = max(map(len, dims))
     result: list[int] = []
@@ -109,7 +109,7 @@ def common(values: Sequence[str], reading: Reading, *, but: int = 0) -> list[int
 
 
 def of_one_shape(values: Sequence[str], reading: Reading) -> list[str]:
-    """The values, each repeated to the dims that they have in common."""
+    """The values, each broadcast to their common dims."""
     target = common(values, reading)
     result: list[str] = []
     for value in values:
@@ -121,14 +121,15 @@ def of_one_shape(values: Sequence[str], reading: Reading) -> list[str]:
     return result
 
 
-# Positions that ONNX may count from the end of a dim, as Fluid's ops count them: from its beginning.
+# Indices, which ONNX may count from the end of a dim, converted to Fluid's, which count from its beginning.
 
 
 def counted(index: str, sizes: Sequence[int], reading: Reading, *, inside: bool = True) -> str:
-    """Positions along a dim, or rows of them along dims, of these sizes (or their codes), counted from the beginning.
+    """Indices along a dim, or rows of indices along several dims, of these sizes (or codes), counted from the
+    beginning.
 
-    Known ones are counted now; for those that come at run time there are ops. Raises Refused for known ones outside,
-    unless those may stay there (not `inside`), as the numbers of classes that name none.
+    Known indices are converted now; for indices that are computed at run time ops are appended. Raises Refused for
+    known ones outside of the dim, unless this is allowed (not `inside`), as for numbers of classes that name none.
     """
     known = reading.known.get(reading.resolved(index))
     if known is None or reading.is_computed(index):
@@ -161,7 +162,7 @@ def _by_ops(index: str, sizes: Sequence[int], reading: Reading) -> str:
 
 
 def _ends(index: str, sizes: Sequence[int], kind: DType, reading: Reading) -> str:
-    """A variable with these sizes, along one dim."""
+    """A variable that holds these sizes, along one dim."""
     if len(sizes) == 1 and not is_code(sizes[0]):
         fill(
             made := reading.temp(index), [1], np.array([sizes[0]], "int32" if kind is DType.INT32 else "int64"), reading
@@ -171,7 +172,7 @@ def _ends(index: str, sizes: Sequence[int], kind: DType, reading: Reading) -> st
     return reading.as_type(made, kind)
 
 
-# Nodes that cut values and put them together as Fluid's ops: slices, parts, padding.
+# Nodes that cut values and join them as Fluid's ops: slices, parts, padding.
 
 
 @onnx_reader("Concat")
@@ -234,7 +235,9 @@ def _ends_inside(end: int, size: int) -> bool:
 def _turned(
     source: str, axes: list[int], starts: list[int], ends: list[int], steps: list[int], reading: Reading
 ) -> str:
-    """The source from its end to its beginning along axes with steps backwards, whose bounds are counted so then."""
+    """The source reversed along the axes with negative steps, whose bounds are changed to count in the
+    new direction.
+    """
     backwards = [at for at, step in enumerate(steps) if step < 0]
     for at in backwards:
         size = reading.size(source, axes[at])
@@ -304,7 +307,7 @@ def _pad(node: Any, reading: Reading) -> None:
 
 
 def _cropped(source: str, sides: list[tuple[int, int]], reading: Reading) -> tuple[str, list[tuple[int, int]]]:
-    """A value without what negative padding takes away, and the rest of the padding."""
+    """(a value without the elements that negative padding removes, the remaining padding)."""
     for axis, (before, after) in enumerate(sides):
         if min(before, after) < 0:
             source = part(source, axis, max(-before, 0), min(after, 0) or FAR, reading)
@@ -312,7 +315,9 @@ def _cropped(source: str, sides: list[tuple[int, int]], reading: Reading) -> tup
 
 
 def _continued(source: str, axis: int, before: int, after: int, mode: str, reading: Reading) -> str:
-    """A value with its elements along an axis continued at both ends, put together of parts of it."""
+    """A value extended at both ends of an axis with its own elements (mode reflect, edge or wrap), joined from parts of
+    it.
+    """
     if not before and not after:
         return source
     size = reading.dims(source)[axis]
@@ -366,7 +371,7 @@ def _by(dim: int, size: int, reading: Reading, *, multiply: bool) -> int:
     return dim * size if multiply else dim // size
 
 
-# Nodes that choose elements by index as Fluid's ops: tables, positions, the largest, one-hot rows.
+# Nodes that select elements by index as Fluid's ops: tables, positions, the largest, one-hot rows.
 
 
 @onnx_reader("Gather")
@@ -391,7 +396,7 @@ def _gather(node: Any, reading: Reading) -> None:
 
 
 def _gather_rows(data: str, index: str, out: str, axis: int, reading: Reading) -> None:
-    """Elements along an axis: that axis first, the rows that a flat index names, and the dims put back."""
+    """Gather: moves the axis to the front, selects rows by the flattened index, and restores the order of the dims."""
     sizes, chosen = sizes_of(data, reading), sizes_of(index, reading)
     flat = index
     if len(chosen) != 1 and not reading.is_scalar(index):
@@ -426,7 +431,7 @@ def _gather_nd(node: Any, reading: Reading) -> None:
 
 @onnx_reader("GatherElements")
 def _gather_elements(node: Any, reading: Reading) -> None:
-    """From each row of a matrix the elements at that row of the index."""
+    """GatherElements: from each row of a matrix, the elements that the same row of the index selects."""
     (data, index), out = node.input, node.output[0]
     rank = len(reading.dims(data))
     axis: int = attribute(node, "axis", 0) % rank
@@ -438,8 +443,8 @@ def _gather_elements(node: Any, reading: Reading) -> None:
 
 
 def picked_along(data: str, index: str, axis: int, out: str, reading: Reading) -> None:
-    """`out` has, for each place of an index, the element of `data` whose place along the axis it is. Along the other
-    axes both are of the same size; the axis is made the last one for this.
+    """Sets `out` to the elements of `data` at the indices along an axis; along the other axes, both have the same size.
+    The axis is moved to the end for this.
     """
     rank, dims = len(reading.dims(data)), [*sizes_of(index, reading)]
     flat: list[str] = []
@@ -467,7 +472,7 @@ def _where(node: Any, reading: Reading) -> None:
     reading.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": node.output[0]})
 
 
-# In order
+# Sorted elements
 
 
 @onnx_reader("TopK")
@@ -549,12 +554,12 @@ def _trilu(node: Any, reading: Reading) -> None:
     reading.op("tril_triu", {"X": node.input[0]}, {"Out": node.output[0]}, diagonal=diagonal, lower=lower)
 
 
-# Nodes that put elements at positions as Fluid's ops.
+# Nodes that write elements to positions as Fluid's ops.
 
 
 @onnx_reader("ScatterND")
 def _scatter_nd(node: Any, reading: Reading) -> None:
-    """Positions are added to; those that are replaced are made 0 before."""
+    """ScatterND. Fluid adds to elements at positions; to replace elements, they are set to 0 before."""
     (data, index, updates), out = node.input, node.output[0]
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add"):
@@ -677,21 +682,23 @@ def _tile(node: Any, reading: Reading) -> None:
     reading.op("expand", inputs, {"Out": node.output[0]}, expand_times=listed)
 
 
-# Out of nothing
+# New values
 
 _FILLED = {kind: kind.value for kind in (DType.FP32, DType.FP64, DType.INT32, DType.INT64, DType.BOOL, DType.FP16)}
 
 
 @onnx_reader("ConstantOfShape")
 def _constant_of_shape(node: Any, reading: Reading) -> None:
-    """A constant with a dim that is known at run time only, or of very many elements; others are computed before."""
+    """A constant with a dim that is known only at run time, or with very many elements; other constants are computed
+    before.
+    """
     dims = reading.numbers(node.input[0], "its shape")
     value = attribute(node, "value")
     fill(node.output[0], dims, np.zeros(1, "float32") if value is None else array_of(value), reading)
 
 
 def fill(out: str, dims: list[int], value: Any, reading: Reading) -> None:
-    """`out` is of these dims, of which some may be codes, and all of its elements are this value."""
+    """Sets `out` to a constant with dims `dims`, which may contain codes."""
     kind = next((held for held in _FILLED if held.text == _text(value)), None)
     if kind is None:
         raise Refused(f"it makes elements of type {value.dtype.name}")

@@ -1,4 +1,4 @@
-"""A program while it is being made of the nodes of an ONNX graph."""
+"""A program while it is built from the nodes of an ONNX graph."""
 
 from __future__ import annotations
 
@@ -14,45 +14,50 @@ from pstranspile.ir.model import Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import NUMPY_TYPES, Array
 
-# What reading a model may take, beyond what its file holds: one account for all that is computed or repeated.
+# Limits of the resources for reading a model, relative to its file: one budget for all that is computed or expanded.
 
 
 MOST_NODES = 100_000
-"""The most nodes that functions, branches and definitions of a model may stand for; nested ones multiply."""
+"""The most nodes to which functions, branches and definitions of a model may be expanded, counted with nesting."""
 
 DEEPEST = 100
-"""How deep functions and branches may be nested in each other."""
+"""The largest depth to which functions and branches may be nested."""
 
 FREE_BYTES = 64 << 20
-"""Bytes that may be computed of any model, however small."""
+"""The bytes of results that may be computed while any model is read, however small its file is."""
 
 BYTES_A_BYTE = 8
-"""Bytes that may be computed for each byte that the model holds: weights are transposed, cast and cut in files."""
+"""The further bytes of results that may be computed for each byte of the model's file: weights may be transposed, cast
+and cut there.
+"""
 
 FREE_WORK = 1 << 31
-"""Elements that may be computed with for any model, however small; some seconds of a processor."""
+"""The elements that may be processed while any model is read, however small its file is; some seconds
+of a processor.
+"""
 
 WORK_A_BYTE = 64
-"""Elements that may be computed with for each byte that the model holds."""
+"""The further elements that may be processed for each byte of the model's file."""
 
 NUMBER_BYTES = 64
-"""What a whole number takes that is kept by itself, in an attribute of the program."""
+"""The bytes of a whole number that is stored separately, in an attribute of the program."""
 
 
 class Budget:
-    """What is left of the memory, the work and the nodes that reading a model may take."""
+    """The memory, the work and the nodes that reading a model may still use."""
 
     def __init__(self, held: int):
         self._bytes = FREE_BYTES + BYTES_A_BYTE * held
         self._work = FREE_WORK + WORK_A_BYTE * held
         self._nodes = MOST_NODES
         self.depth = 0
-        """How many functions and branches the node that is read stands in."""
+        """The number of functions and branches around the node that is being read."""
 
     def affords(self, size: int, work: int) -> bool:
-        """Whether one node may take this many bytes, and work on this many elements; if so they are taken.
+        """Whether one node may use this many bytes, and work on this many elements; if so, they are deducted.
 
-        It may take half of what is left, so that something is left for the small numbers that dims are computed of.
+        A node may use half of the remaining budget, so that enough remains for the small numbers from which dims are
+        computed.
         """
         if 2 * size > self._bytes or 2 * work > self._work:
             return False
@@ -61,7 +66,9 @@ class Budget:
         return True
 
     def take(self, size: int, work: int = 0) -> None:
-        """Takes this many bytes, and work on this many elements. Raises Refused if that much is not left."""
+        """Deducts this many bytes, and work on this many elements. Raises Refused if the remaining
+        budget is smaller.
+        """
         if size > self._bytes:
             raise Refused(f"it takes {size} bytes while the model is read, and {self._bytes} are left for all of it")
         if work > self._work:
@@ -72,7 +79,7 @@ class Budget:
         self._work -= work
 
     def enter(self) -> None:
-        """Begins a node in a function or branch. Raises Refused for too many, or where they are nested too deep."""
+        """Begins a node in a function or branch. Raises Refused for too many nodes, or too deep nesting."""
         self._nodes -= 1
         if self._nodes < 0:
             raise Refused(f"functions and branches of the model stand for more than {MOST_NODES} nodes")
@@ -85,18 +92,18 @@ class Budget:
         self.depth -= 1
 
 
-# Whole numbers that are computed from dims known at run time only, each of which a code stands for.
+# Codes: numbers that stand for whole numbers computed from dims which are known only at run time.
 
 
 _CODES = -(1 << 40)
-"""The first of the numbers that stand for numbers known at run time only, in what shapes are made of."""
+"""The first code. In shapes, codes stand for numbers that are known only at run time."""
 
 _LAST = -(1 << 41)
-"""The last of these numbers; they go down."""
+"""The limit of codes, which descend from `_CODES`."""
 
 
 _MOST_FACTORS = 63
-"""The most numbers known at run time only that a product may have: 2 to the power of 63 is no whole number."""
+"""The most unknown factors of a product: a product of more factors above 1 exceeds 63 bits."""
 
 
 class Dim(NamedTuple):
@@ -107,14 +114,14 @@ class Dim(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A number times other numbers that are known at run time only."""
+    """A known number times other numbers that are known only at run time."""
 
     factor: int
     codes: tuple[int, ...]
 
 
 class Pair(NamedTuple):
-    """Two numbers, at least one of them known at run time only, with an op of Fluid between them."""
+    """An op of Fluid applied to two numbers, at least one of which is known only at run time."""
 
     op_type: str
     left: int
@@ -135,25 +142,25 @@ _OPS = {
 
 
 class Sizes:
-    """What each code stands for. Equal numbers have one code, as far as this is seen."""
+    """The meanings of codes. Equal numbers have one code if their equality is recognised."""
 
     def __init__(self) -> None:
         self._sizes: list[Size] = []
         self._codes: dict[Size, int] = {}
 
     def code(self, size: Size) -> int:
-        """The code of a number."""
+        """The code of a number that is known only at run time."""
         if size not in self._codes:
             self._codes[size] = _CODES - len(self._sizes)
             self._sizes.append(size)
         return self._codes[size]
 
     def of(self, code: int) -> Size:
-        """What a code stands for."""
+        """The meaning of a code."""
         return self._sizes[_CODES - code]
 
     def combined(self, node_type: str, left: int, right: int) -> int:
-        """The number or code of what a node such as `Mul` makes of two of them."""
+        """The number or code of the result of a node such as `Mul` on two numbers or codes."""
         if node_type == "Mul":
             return self._product(left, right)
         if node_type == "Div":
@@ -197,17 +204,17 @@ class Sizes:
 
 
 def is_code(number: int) -> bool:
-    """Whether a number stands for one that is known at run time only."""
+    """Whether a number is a code."""
     return _LAST < number <= _CODES
 
 
 def has_codes(array: Array) -> bool:
-    """Whether a number of the array stands for one that is known at run time only."""
+    """Whether an array contains codes."""
     return array.dtype.kind == "i" and array.dtype.itemsize == 8 and bool(((array <= _CODES) & (array > _LAST)).any())
 
 
 def combined(node_type: str, left: Array, right: Array, sizes: Sizes) -> Array | None:
-    """What a node makes of two arrays of whole numbers, some of which are codes; None if that has no code."""
+    """The result of a node on two arrays of whole numbers, some of which are codes; None if it has no code."""
     if node_type not in _OPS:
         return None
     first, second = np.broadcast_arrays(left, right)
@@ -219,7 +226,7 @@ def combined(node_type: str, left: Array, right: Array, sizes: Sizes) -> Array |
 
 
 def _quotient(left: int, right: int) -> int:
-    """A quotient cut off towards zero, as ONNX's."""
+    """A quotient rounded toward zero, as ONNX rounds it."""
     return 0 if right == 0 else abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
 
 
@@ -235,13 +242,15 @@ _NUMBERS: dict[str, Callable[[int, int], int]] = {
 
 
 def number_made(node_type: str, left: int, right: int, sizes: Sizes) -> int:
-    """What a node such as `Mul` makes of two whole numbers or codes."""
+    """The result of a node such as `Mul` on two whole numbers or codes."""
     plain = not (is_code(left) or is_code(right))
     return _NUMBERS[node_type](left, right) if plain else sizes.combined(node_type, left, right)
 
 
 def equal(left: Array, right: Array) -> Array | None:
-    """Whether numbers are equal, some of which are codes; None if that is not known yet. Dims are not negative."""
+    """Which elements are equal, for arrays that may contain codes; None if this is known only at run time. Dims are not
+    negative.
+    """
     first, second = np.broadcast_arrays(left, right)
     for x, y in zip(first.reshape(-1), second.reshape(-1), strict=True):
         if x != y and (is_code(int(x)) or is_code(int(y))) and max(int(x), int(y)) >= 0:
@@ -252,17 +261,17 @@ def equal(left: Array, right: Array) -> Array | None:
 
 
 Symbols: TypeAlias = "tuple[int | str | None, ...]"
-"""The dims of a value: a number, or a name that equal dims share, or None."""
+"""The dims of a value: each a number, a name that equal dims share, or None if nothing is known."""
 
 _DTYPES = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 _OF_NUMPY = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
 
 class Reading:
-    """The variables that the values of a graph are in, and the values that are known already.
+    """The variables that hold the values of a graph, and the values that are known before the run.
 
-    `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None.
-    `weights` are the known values that become parameters. `size` is that of the model's file.
+    `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None. `weights`
+    are the known values that become parameters. `size` is that of the model's file.
     """
 
     def __init__(
@@ -305,7 +314,7 @@ class Reading:
     # Values
 
     def name(self, value: str) -> str:
-        """The variable that holds a value. One that is known by now becomes a parameter, or a constant that is kept."""
+        """The variable that holds a value. A value that is known becomes a parameter, or a persistable constant."""
         value = self._aliases.get(value, value)
         if value in self.known and self.draft.find(value, 0) is None:
             array = self.known[value]
@@ -339,7 +348,7 @@ class Reading:
             self.draft.startup_op("assign_value", None, name, shape=dims, dtype=kind.value, **attrs)
 
     def statistic(self, value: str) -> str:
-        """A variable that holds a known value and is not trained."""
+        """A persistable variable that holds a known value and is not trained, such as a running mean."""
         array = self.constant(value, "a statistic")
         name = self._aliases.get(value, value)
         if self.draft.find(name) is None:
@@ -347,7 +356,7 @@ class Reading:
         return name
 
     def constant(self, value: str, what: str) -> Array:
-        """A known value. Raises Refused if it is computed at run time."""
+        """The array of a known value. Raises Refused if it is computed at run time."""
         value = self._aliases.get(value, value)
         if value in self._postponed:
             raise Refused(f"{what} is {value}, which is too large to be computed while the model is read")
@@ -356,37 +365,37 @@ class Reading:
         return self.known[value]
 
     def ints(self, value: str, what: str) -> list[int]:
-        """Known whole numbers. Raises Refused if they are computed at run time."""
+        """The numbers of a known value. Raises Refused if they are computed at run time."""
         numbers = self.numbers(value, what)
         if any(map(is_code, numbers)):
             raise Refused(f"{what} is {value}, which is computed from dims that are known at run time only")
         return numbers
 
     def numbers(self, value: str, what: str) -> list[int]:
-        """Whole numbers that are known, or codes. Raises Refused if they are computed at run time."""
+        """The numbers of a value, some of which may be codes. Raises Refused if they are computed at run time."""
         array = self.constant(value, what)
         if array.dtype.kind not in "iu":
             raise Refused(f"{what} is {value}, which holds no whole numbers")
         return [int(number) for number in np.ravel(array)]
 
     def number(self, value: str) -> float | None:
-        """A known value of one element, else None."""
+        """The number in a known value of one element, else None."""
         array = self.known.get(self._aliases.get(value, value))
         if array is None or array.size != 1 or array.dtype.kind not in "fiu" or has_codes(array):
             return None
         return float(array.reshape(()))
 
     def is_computed(self, value: str) -> bool:
-        """Whether a number of a known value is one that is known at run time only."""
+        """Whether a value is known except for codes in it."""
         array = self.known.get(self._aliases.get(value, value))
         return array is not None and has_codes(array)
 
     def kind(self, number: int, name: str) -> DType:
-        """The element type that ONNX has this number for. Raises Refused if Fluid has none."""
+        """The element type with ONNX's number `number`. Raises Refused if Fluid does not have it."""
         return dtype_of(number, name)
 
     def kind_of_array(self, array: Array) -> DType:
-        """The element type of an array. Raises Refused if Fluid has none."""
+        """The element type of an array. Raises Refused if Fluid does not have it."""
         if array.dtype.name not in _OF_NUMPY:
             raise Refused(f"it has elements of type {array.dtype.name}, which Fluid has not")
         return _OF_NUMPY[array.dtype.name]
@@ -394,7 +403,7 @@ class Reading:
     # Dims that are known at run time only
 
     def size(self, value: str, axis: int) -> int:
-        """The size of a value along an axis, or the code of it."""
+        """The size of a value along an axis: a number or a code."""
         if value in self.known:
             return self.known[value].shape[axis]
         dim = self.dims(value)[axis]
@@ -408,7 +417,7 @@ class Reading:
         return self.sizes.code(Dim(name, axis))
 
     def measured(self, number: int) -> str:
-        """The variable i32[1] that holds a number or what a code stands for."""
+        """A variable i32[1] that holds a number or the meaning of a code."""
         waiting = [number]
         while waiting:
             top = waiting[-1]
@@ -423,7 +432,7 @@ class Reading:
         return self._made_sizes[number]
 
     def _parts(self, number: int) -> Sequence[int]:
-        """The numbers and codes that the one of a code is computed of."""
+        """The numbers and codes from which a code's number is computed."""
         size = self.sizes.of(number) if is_code(number) else None
         if isinstance(size, Pair):
             return (size.left, size.right)
@@ -450,7 +459,7 @@ class Reading:
                 made = result
 
     def _measure(self, value: str, array: Array) -> None:
-        """Makes the variable i64 of a value some of whose numbers are codes."""
+        """Computes the variable (int64) of a value some of whose numbers are codes."""
         self.draft.stop_gradient.add(value)
         parts = [self.measured(int(number)) for number in array.reshape(-1)]
         whole = parts[0] if len(parts) == 1 else self.temp(value)
@@ -463,18 +472,18 @@ class Reading:
             self.op("reshape2", {"X": wide}, {"Out": value, "XShape": self.temp(value)}, shape=[*array.shape])
 
     def is_weight(self, value: str) -> bool:
-        """Whether a value is one of the model's weights, or made of them."""
+        """Whether a value is one of the model's weights, or computed from them."""
         return self._aliases.get(value, value) in self._weights
 
     def tensor(self, value: str) -> TensorType:
-        """Element type and dims of a value. Raises Refused if they are not known."""
+        """The element type and dims of a value. Raises Refused if they are not known."""
         tensor = self.draft.type_of(self.name(value))
         if tensor is None:
             raise Refused(f"the dims of {value} are not known before it runs")
         return tensor
 
     def dims(self, value: str) -> tuple[int, ...]:
-        """Dims of a value, -1 where they are known at run time. Fluid has a scalar as one element along one dim."""
+        """The dims of a value, -1 if known only at run time. In Fluid, a scalar has one dim of size 1."""
         if self.is_scalar(value):
             return ()
         value = self._aliases.get(value, value)
@@ -495,7 +504,7 @@ class Reading:
     # Making
 
     def op(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: object) -> None:
-        """An op from values to values, by name."""
+        """Appends an op, whose inputs and outputs are names of values."""
         made = {slot: [names] if isinstance(names, str) else list(names) for slot, names in outputs.items()}
         for name in (name for names in made.values() for name in names):
             if self.draft.find(name) is None:
@@ -504,7 +513,7 @@ class Reading:
         self.draft.op(op_type, given, made, attrs)
 
     def made(self, op_type: str, of: str, attrs: Mapping[str, object] = EMPTY, **inputs: Any) -> str:
-        """The result `Out` of an op, as a value in between with a name like that of another one."""
+        """Appends an op and returns its result `Out`, a new intermediate value, whose name is derived from `of`."""
         out = self.temp(of)
         self.op(op_type, inputs, {"Out": out}, **attrs)
         return out
@@ -513,54 +522,54 @@ class Reading:
         return [self.name(name) for name in ([names] if isinstance(names, str) else names) if name]
 
     def cast(self, source: str, out: str, kind: DType) -> None:
-        """`out` is `source` as elements of this type."""
+        """Sets `out` to `source` converted to this element type."""
         attrs = {"in_dtype": self.tensor(source).dtype.value, "out_dtype": kind.value}
         self.op("cast", {"X": source}, {"Out": out}, **attrs)
 
     def as_type(self, value: str, kind: DType) -> str:
-        """A value as elements of this type; itself if it has them."""
+        """A value converted to this element type; the value itself if it has this type."""
         if self.tensor(value).dtype is kind:
             return value
         self.cast(value, made := self.temp(value), kind)
         return made
 
     def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
-        """A value that is another one times a number, plus a number."""
+        """A new value: `value` * factor + bias."""
         return self.made("scale", value, {"scale": factor, "bias": bias}, X=value)
 
     def temp(self, of: str) -> str:
-        """A name for a value in between."""
+        """A new name for an intermediate value, derived from `of`."""
         return self.draft.names.mint(f"{of}@ONNX")
 
     def alias(self, value: str, source: str) -> None:
-        """A value that is another one."""
+        """Makes `value` another name of the value `source`."""
         source = self._aliases[value] = self._aliases.get(source, source)
         if source in self.known:
             self.known[value] = self.known[source]
 
     def learn(self, value: str, array: Array, sources: Sequence[str]) -> None:
-        """A value that is known now, computed of others; of weights it is a weight."""
+        """Records a value that was computed while reading. It is a weight if one of its sources is."""
         self.known[value] = array
         if any(self.is_weight(name) for name in sources):
             self._weights.add(value)
 
     def postpone(self, node: Any) -> None:
-        """The results of a node, which are not computed now though all of its inputs are known."""
+        """Records that the results of a node are computed at run time, although all of its inputs are known."""
         self._postponed.update(node.output)
 
     def weight(self, name: str, array: Array) -> str:
-        """A weight that the model holds in an attribute of a node, under a name of its own."""
+        """Adds a weight that the model holds in an attribute of a node. Returns its name, which is new if necessary."""
         name = self.draft.names.mint(name) if name in self.known or self.draft.find(name) else name
         self.known[name] = array
         self._weights.add(name)
         return name
 
     def resolved(self, value: str) -> str:
-        """The value that another one is just a name of, or itself."""
+        """The value of which `value` is another name, or `value` itself."""
         return self._aliases.get(value, value)
 
     def finish(self, value: str) -> str:
-        """The variable of an output of the graph, under its own name."""
+        """The variable of an output of the graph, which has the output's name."""
         if value in self._aliases or value in self.known:
             source = self._aliases.pop(value, None)
             if source is None:
@@ -570,17 +579,17 @@ class Reading:
         return value
 
     def module(self) -> Module:
-        """The program that computes the graph, and the one that sets what it keeps."""
+        """The module: a program that computes the graph, and one that sets its persistable variables."""
         return self.draft.module()
 
-    # What could not be read
+    # Nodes that could not be read
 
     def lose(self, node: Any) -> None:
-        """The results of a node are not there."""
+        """Records that the results of a node are missing."""
         self._lost.update(node.output)
 
     def is_lost(self, node: Any) -> bool:
-        """Whether a node depends on one that could not be read; then its results are lost as well."""
+        """Whether a node depends on one that could not be read; if so, its own results are recorded as missing."""
         if self._lost.isdisjoint(node.input):
             return False
         self.lose(node)
@@ -588,7 +597,7 @@ class Reading:
 
 
 def attribute(node: Any, name: str, default: Any = None) -> Any:
-    """An attribute of a node as a plain value, `default` where it has none."""
+    """An attribute of a node as a plain value, `default` if the node does not have it."""
     for held in node.attribute:
         if held.name == name:
             value = library("onnx.helper").get_attribute_value(held)
@@ -597,7 +606,7 @@ def attribute(node: Any, name: str, default: Any = None) -> Any:
 
 
 def axes_of(node: Any, reading: Reading, at: int = 1) -> list[int] | None:
-    """The axes of a node, which stand in an attribute or in the input `at`; None if it has none."""
+    """The axes of a node, from an attribute or from the input `at`; None if it has none."""
     if len(node.input) > at and node.input[at]:
         return reading.ints(node.input[at], "its axes")
     axes = attribute(node, "axes")
@@ -605,14 +614,14 @@ def axes_of(node: Any, reading: Reading, at: int = 1) -> list[int] | None:
 
 
 def dtype_of(number: int, name: str) -> DType:
-    """The element type that ONNX has this number for. Raises Refused if Fluid has none."""
+    """The element type with ONNX's number `number`. Raises Refused if Fluid does not have it."""
     if number not in _DTYPES:
         raise Refused(f"{name} has elements of ONNX's type {number}, which Fluid has not")
     return _DTYPES[number]
 
 
 Reader: TypeAlias = Callable[[Any, Reading], None]
-"""Adds the ops of a node to a program. Raises Refused."""
+"""A function that adds the ops of a node to a program. Raises Refused."""
 
 READERS: dict[str, Reader] = {}
 """The reader of each node type that Fluid's ops can express."""
@@ -630,7 +639,7 @@ def onnx_reader(*node_types: str) -> Callable[[Reader], Reader]:
 
 
 def positive(axes: Sequence[int], rank: int) -> list[int]:
-    """Axes counted from 0. Raises Refused for one that a value of this rank has not."""
+    """Axes counted from 0. Raises Refused for an axis that a value of this rank does not have."""
     for axis in axes:
         if not -rank <= axis < rank:
             raise Refused(f"its axis {axis} is not one of {rank}")

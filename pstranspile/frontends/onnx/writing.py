@@ -1,4 +1,4 @@
-"""An inference program as an ONNX model: each op as nodes of ONNX."""
+"""Writes an inference program as an ONNX model: each op becomes nodes of ONNX."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _same(op: Op, graph: Graph) -> None:
     graph.node(_SAME[op.type], [graph.input(op, "X")], op.outputs["Out"])
 
 
-# With attributes
+# Functions with attributes
 
 _WITH_ATTRIBUTES: dict[str, Callable[[Op], tuple[str, dict[str, float]]]] = {
     "leaky_relu": lambda op: ("LeakyRelu", {"alpha": real(op, "alpha")}),
@@ -56,11 +56,11 @@ def _with_attributes(op: Op, graph: Graph) -> None:
     graph.node(kind, [graph.input(op, "X")], op.outputs["Out"], **attrs)
 
 
-# Made of several nodes
+# Functions made of several nodes
 
 
 class _Formula:
-    """The values that a formula of X is made of."""
+    """The values of ONNX from which a formula of X is built."""
 
     def __init__(self, op: Op, graph: Graph):
         self.op, self.graph = op, graph
@@ -97,7 +97,7 @@ def _round(f: _Formula) -> tuple[str, ...]:
 
 
 def _mish(f: _Formula) -> tuple[str, ...]:
-    if real(f.op, "threshold") < 15:  # beyond it softplus(x) is taken for x, which it is to single precision from there
+    if real(f.op, "threshold") < 15:  # beyond it softplus(x) is x; so it is from 15 on
         raise Refused(f"its threshold is {real(f.op, 'threshold'):g}; ONNX has none")
     return "Mul", f.x, f("Tanh", f("Softplus", f.x))
 
@@ -151,7 +151,7 @@ def _scale(op: Op, graph: Graph) -> None:
         graph.node("Identity", [value], op.outputs["Out"])
 
 
-# Of two
+# Functions of two values
 
 _BINARY = {**OPERATORS, "minus": "Sub"}
 
@@ -283,7 +283,7 @@ def _norm(op: Op, graph: Graph) -> None:
     graph.node("Div", [f.x, length], op.outputs["Out"])
 
 
-# Ops about shapes and elements in ONNX: other dims of the same elements, parts, tables, constants.
+# Ops about shapes and elements in ONNX: other dims with the same elements, parts, tables, constants.
 
 # Other dims
 
@@ -306,7 +306,7 @@ def _squeeze(op: Op, graph: Graph) -> None:
     chosen = [at for at in axes or range(len(dims)) if dims[at] == 1 or (axes and dims[at] == -1)]
     if (not axes and -1 in dims) or (flag(op, "ones_only") and any(dims[at] == -1 for at in axes)):
         raise Refused("which of its dims are of size 1 is known at run time only", op.inputs["X"][0])
-    if axes and not chosen:  # without axes, ONNX takes away all dims of size 1
+    if axes and not chosen:  # without axes, ONNX removes all dims of size 1
         graph.node("Identity", [graph.input(op, "X")], op.outputs["Out"])
         return
     graph.node("Squeeze", [graph.input(op, "X"), graph.constant(chosen)], op.outputs["Out"])
@@ -316,7 +316,7 @@ def _squeeze(op: Op, graph: Graph) -> None:
 def _unsqueeze(op: Op, graph: Graph) -> None:
     refuse_given(op, "AxesTensor", "AxesTensorList")
     value, rank, axes = graph.input(op, "X"), graph.rank(op.inputs["X"][0]), ints_attr(op, "axes")
-    for number, axis in enumerate(axes):  # one after another: an axis counts the dims inserted before
+    for number, axis in enumerate(axes):  # one after another, because an axis counts the dims inserted before it
         at = axis if axis >= 0 else axis + rank + number + 1
         to = op.outputs["Out"] if number == len(axes) - 1 else ()
         value = graph.node("Unsqueeze", [value, graph.constant([at])], to)
@@ -333,7 +333,7 @@ def _shape(op: Op, graph: Graph) -> None:
     graph.node("Cast", [dims], op.outputs["Out"], to=ELEMENT_TYPES[DType.INT32])
 
 
-# Parts, and several as one
+# Parts of a value, and several values joined
 
 
 @onnx_writer("concat")
@@ -531,7 +531,7 @@ def _channels_first(op: Op, name: str = "data_format") -> None:
 
 
 def _padding(op: Op, spatial: int) -> dict[str, Any]:
-    """The attributes of ONNX that say how images are padded."""
+    """The attributes of ONNX for the padding of images."""
     algorithm, listed = op.attrs.get("padding_algorithm"), ints_attr(op, "paddings")
     if algorithm == "SAME":
         return {"auto_pad": "SAME_UPPER"}
@@ -620,7 +620,7 @@ def _pool(op: Op, graph: Graph) -> None:
 
 
 def _refuse_past_the_end(op: Op, graph: Graph) -> None:
-    """Raises Refused where ceil_mode may make a window that begins in the padding at the end, which ONNX leaves out."""
+    """Raises Refused if ceil_mode may make a window that begins in the padding at the end, which ONNX leaves out."""
     if text(op, "pooling_type") == "avg":
         raise Refused("it is an average with ceil_mode, whose windows past the end ONNX divides otherwise")
     source, size = op.inputs["X"][0], ints_attr(op, "ksize")
@@ -700,7 +700,7 @@ def _layer_norm(op: Op, graph: Graph) -> None:
 
 
 def _affine(op: Op, graph: Graph, value: str, to: str) -> None:
-    """The value times Scale plus Bias, each of which is a number for each channel, or missing."""
+    """Sets `to` to value * Scale + Bias; each of the two has a number for each channel, or may be missing."""
     rank = graph.rank(op.inputs["X"][0])
     dims = graph.constant([-1, *[1] * (rank - 2)])
     steps = [(kind, graph.optional(op, slot)) for kind, slot in (("Mul", "Scale"), ("Add", "Bias"))]
@@ -715,7 +715,7 @@ def _affine(op: Op, graph: Graph, value: str, to: str) -> None:
 
 @onnx_writer("affine_channel")
 def _affine_channel(op: Op, graph: Graph) -> None:
-    if text(op, "data_layout") != "NCHW":  # any other one means channels last to this op
+    if text(op, "data_layout") != "NCHW":  # any other layout means channels last to this op
         raise Refused(f"data_layout is {text(op, 'data_layout')}; ONNX has channels before the dims of the image")
     _affine(op, graph, graph.input(op, "X"), op.outputs["Out"][0])
 
@@ -751,7 +751,7 @@ def _prelu(op: Op, graph: Graph) -> None:
 
 
 def _at_label(op: Op, graph: Graph, scores: str, axis: int) -> tuple[str, str]:
-    """The scores at the labels, which have a dim of size 1 there, and whether a label is to be ignored."""
+    """(scores at the labels, with a dim of size 1 in their place; a mask of the labels to ignore)."""
     (name,) = op.inputs["Label"]
     if graph.dtype(name) not in (DType.INT64, DType.INT32):
         raise Refused("its labels are no whole numbers", name)
@@ -809,7 +809,7 @@ def onnx_bytes(
 
 
 def _needed(ops: Sequence[Op], feeds: Sequence[str], targets: Sequence[str]) -> list[Op]:
-    """The ops that the targets need, without those that feed and fetch."""
+    """The ops that the targets depend on, without those that feed and fetch."""
     wanted, result = set(targets), list[Op]()
     for op in reversed(ops):
         if op.type in ("feed", "fetch") or wanted.isdisjoint(op.output_names):
@@ -830,7 +830,7 @@ _FOLLOWS = "no op that ONNX can express makes it"
 
 
 def _causes(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """The findings without those that only follow from others."""
+    """The findings without those that are only consequences of others."""
     return [finding for finding in findings if _FOLLOWS not in finding.message] or findings
 
 
@@ -844,7 +844,7 @@ def _model(graph: Graph, program: Program, feeds: Sequence[str], targets: Sequen
     outputs: list[str] = []
     for target in targets:
         value = graph.read(target)
-        if value in (*feeds, *outputs):  # an output of a graph is made by a node, and once
+        if value in (*feeds, *outputs):  # an output of a graph must be the result of a node, and occur once
             value = graph.node("Identity", [value])
         outputs.append(value)
     inner = [info(value, variable) for value, variable in graph.made.items() if value not in outputs]
@@ -864,7 +864,7 @@ def _model(graph: Graph, program: Program, feeds: Sequence[str], targets: Sequen
 
 
 def _check(model: Any) -> None:
-    """Raises DiagnosticError if ONNX does not take the model, or makes other dims of it than are declared."""
+    """Raises DiagnosticError if ONNX rejects the model, or infers other dims for it than are declared."""
     checker = library("onnx.checker")
     try:
         checker.check_model(model, full_check=True)

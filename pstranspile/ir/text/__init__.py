@@ -1,7 +1,7 @@
 """The textual form of programs: parsing, printing, formatting.
 
-`pstranspile.ops.textual` holds the functions with the declared op types filled in; those here take them as a
-`Language`.
+`pstranspile.ops.textual` holds the functions with the declared op types filled in; the functions here take the op types
+as a `Language`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Says what is wrong with a statement that the grammar refuses, by Lark's parser of `grammar/ir.lark`.
+"""Explains, with Lark's parser of `grammar/ir.lark`, what is wrong with a statement that the grammar refuses.
 
-The grammar puts one statement on a line. So reading resumes at the next line after an error, and one run reports all
+The grammar puts one statement on a line, so reading resumes at the next line after an error, and one run reports all
 errors (up to a limit).
 """
 
@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
     "maybe_placeholders": False,
     "propagate_positions": False,
 }
-"""How the grammar is loaded; the tests load it with `strict=True` besides."""
+"""How the grammar is loaded; the tests add `strict=True`."""
 
 
 def grammar_text() -> str:
@@ -51,7 +51,7 @@ def grammar_parser() -> Any:
     return lark.Lark(grammar_text(), **OPTIONS)
 
 
-# What nobody sees in a text: control characters, blanks of Unicode, marks without width.
+# Invisible characters: control characters, blanks of Unicode, marks without width.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffd\ud800-\udfff]"
 )
@@ -96,7 +96,7 @@ def _in_words(expected: Iterable[str]) -> str:
 
 
 def _description_at(text: str, position: int) -> tuple[str, str]:
-    """The token at a place of a statement: (in words, the piece to mark)."""
+    """(description of the token at a position of a statement, the text to mark)."""
     rest = text[position:].split("\n", 1)[0]
     if not rest.strip(BLANKS):
         return "the end of the line", ""
@@ -143,7 +143,9 @@ _SHOWN = 40
 
 
 def _equals_for_colon(text: str, position: int) -> str:
-    """The attribute as it is written, if it was written as in JSON or Python: with a colon before its value."""
+    """The hint `; did you mean ...` with the attribute as it must be written, if it was written as in JSON or Python:
+    with a colon before its value; "" otherwise.
+    """
     start = max(text.rfind("{", 0, position), text.rfind(",", 0, position))
     colon = _COLON.match(text, start, position) if start >= 0 else None
     if colon is None:
@@ -159,7 +161,9 @@ def _equals_for_colon(text: str, position: int) -> str:
 
 
 def _name_before(text: str, position: int) -> str:
-    """The name with its sigil that ends here, "" if there is none: looked for from its end, for names of any length."""
+    """The name with its sigil that ends at a position, "" if there is none. The search runs backwards, so that names
+    may have any length.
+    """
     start = position
     while start and (text[start - 1].isalnum() or text[start - 1] in "_.@/"):
         start -= 1
@@ -171,7 +175,9 @@ def _name_before(text: str, position: int) -> str:
 
 
 def _quoting(text: str, position: int) -> str:
-    """The text to quote, if missing quotes are the likely cause: names with other characters, or strings."""
+    """A hint to quote a text, if missing quotes are the likely cause of an error: names with other characters, or
+    strings.
+    """
     if text[position : position + 1] == "'":
         return "; strings and names stand in double quotes"
     name = _name_before(text, position)
@@ -183,7 +189,7 @@ def _quoting(text: str, position: int) -> str:
 
 
 def refused_statement(lines: list[str], at: int, context: Context) -> int:
-    """Reports the statement at line index `at`, which the grammar refuses; gives the number of lines to pass over."""
+    """Reports the statement at line index `at`, which the grammar refuses. Returns the number of lines to skip."""
     count = statement_length(lines, at)
     text = "\n".join(lines[at : at + count])
     try:
@@ -198,7 +204,7 @@ def refused_statement(lines: list[str], at: int, context: Context) -> int:
 def check_start(text: str, context: Context) -> None:
     """Reports a text that does not begin with a version line.
 
-    Raises DiagnosticError if this is no text of this language at all: one finding instead of one per line.
+    Raises DiagnosticError if this is not a text of this language at all: one finding instead of one per line.
     """
     file = context.file
     first = re.search(rf"^[{BLANKS}]*([^{BLANKS}\n#][^\n]*)", text, re.MULTILINE)

@@ -55,7 +55,7 @@ _WORDS = {
 
 
 class Statement(NamedTuple):
-    """A printed statement of this kind: the number it has in its program."""
+    """The value of a printed statement about a distribution: its index among those of its program."""
 
     number: int
 
@@ -97,7 +97,7 @@ def _attribute(value: Any) -> AttrValue:
 
 
 def read_distribution(given: Sequence[OpParts], file: str, language: Language) -> tuple[Distribution, list[Diagnostic]]:
-    """The distribution that statements give, the first of which is `distribution`, and what is wrong with them."""
+    """(distribution, findings) for the statements of a distribution, the first of which is `distribution`."""
     reader = _Reader(file, language)
     fields: dict[str, Any] = {}
     variables: list[DistributedVar] = []

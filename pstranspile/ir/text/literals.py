@@ -53,10 +53,10 @@ class SchemaView(Protocol):
 
 
 class Language(NamedTuple):
-    """How op types are looked up, and what ops carry whatever their type.
+    """The lookup of op types, and the attributes that ops of every type may carry.
 
-    `generic_defaults` are the attributes of an op without a schema whose text mentions none; `generic_kinds`
-    are the kinds of the attributes that any op may carry.
+    `generic_defaults` are the attributes of an op without a schema whose text mentions none; `generic_kinds` are the
+    kinds of the attributes that any op may carry.
     """
 
     schema_of: Callable[[str], SchemaView | None]
@@ -86,7 +86,7 @@ VERSION = "1"
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 NAN = float("nan")
-"""The NaN every `nan` of a text stands for: one object, so that equal texts give equal values."""
+"""The NaN that every `nan` of a text stands for: one object, so that equal texts give equal values."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@/]+").fullmatch
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.@]*").fullmatch
@@ -127,7 +127,9 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def unquote(literal: str) -> str:
-    """The text of a string literal. Raises ValueError holding the escape that the language does not know."""
+    """The text of a string literal. Raises ValueError with the escape as its message if the language does not know the
+    escape.
+    """
     inner = literal[1:-1]
     return re.sub(_ESCAPE, _unescape, inner) if "\\" in inner else inner
 
@@ -215,7 +217,7 @@ def float_text(value: float) -> str:
 
 
 STORAGE_CLASSES = ("param", "state", "temp")
-"""A parameter; a persistable variable; the rest."""
+"""The storage classes of variables: a parameter, another persistable variable, any other variable."""
 
 WRITTEN_FIELDS = ("persistable", "need_check_feed", "lod_level")
 """The optional fields of a variable that a ProgramDesc can contain with their default values."""
@@ -251,7 +253,7 @@ ROLE_WORDS: dict[str, OpRole] = {
     "loss": OpRole.LOSS,
     "not_specified": OpRole.NOT_SPECIFIED,
 }
-"""Roles by their word."""
+"""Roles of ops by their word."""
 
 NO_ROLE = "norole"
 """The word that says an op carries no role."""

@@ -63,7 +63,7 @@ def literal(value: Any, kind: AttrKind) -> str:
 
 
 _NAMED = (AttrKind.LONG, AttrKind.LONGS, AttrKind.FLOAT64)
-"""Kinds that no literal implies."""
+"""Attribute kinds that no literal implies."""
 
 
 def _needs_kind(value: Any, kind: AttrKind, known: AttrKind | None, schema: SchemaView | None) -> bool:
@@ -101,7 +101,7 @@ def braces_text(op_type: str, attrs: Attrs, carries_role_vars: bool, language: L
 
 
 class _Names(dict[str, str]):
-    """A cache of how names are written: plain, or quoted if necessary."""
+    """A cache of names as the text writes them: plain, or quoted if necessary."""
 
     def __missing__(self, text: str) -> str:
         made = self[text] = name(text)
@@ -109,13 +109,15 @@ class _Names(dict[str, str]):
 
 
 def _in_order(slots: Slots, declared: Iterable[str]) -> list[str]:
-    """Slots in the order of the schema, the ones it does not know after them by name."""
+    """The names of slots in the order of the schema, followed by those that the schema does not have, in alphabetical
+    order.
+    """
     known = [slot for slot in declared if slot in slots]
     return known + sorted(slots.keys() - set(known))
 
 
 def _fixed(text: str) -> str:
-    """An op type or slot as it stands in a format."""
+    """An op type or slot as text with doubled braces, for use in a format string."""
     return word(text).replace("{", "{{").replace("}", "}}")
 
 
@@ -124,9 +126,9 @@ def _assigned(slot: str, fields: list[str]) -> str:
 
 
 def op_format(op: Op, schema: SchemaView | None) -> str:
-    """The format of the lines of all ops with this op's type, role, and numbers of names in its slots.
+    """The format string of the line of every op with this op's type, role and number of names in each slot.
 
-    Its fields are the names as `_texts` lists them.
+    Its fields are the texts that `_texts` gives.
     """
     fields = iter([f"%{{{number}}}" for number in range(sum(map(len, (*op.inputs.values(), *op.outputs.values()))))])
     inputs = {slot: [next(fields) for _ in names] for slot, names in op.inputs.items()}
@@ -150,7 +152,9 @@ def op_format(op: Op, schema: SchemaView | None) -> str:
 
 
 def _texts(op: Op, braces: str, names: _Names) -> list[str]:
-    """The names of inputs, the names of outputs, the braces, and the role variables, as they are written."""
+    """The texts that fill the fields of `op_format`: names of inputs and of outputs, the text in braces, role
+    variables.
+    """
     written = names.__getitem__
     return [*map(written, chain(*op[1].values(), *op[2].values())), braces, *map(written, op[5] or ())]
 
@@ -167,7 +171,7 @@ def _tensor(tensor: TensorType) -> str:
 
 
 def _described(var: Var) -> str:
-    """The text after the colon of a declaration."""
+    """The description of a variable after the colon of its declaration."""
     if (var.readers and var.kind is not VarKind.READER) or (var.elements and var.kind is not VarKind.TUPLE):
         raise ValueError(f"variable {var.name!r} is a {var.kind.name} but describes another kind")
     kind = KIND_TEXT[var.kind]
@@ -182,7 +186,7 @@ def _described(var: Var) -> str:
 
 
 def _properties(var: Var) -> str:
-    """The braces of a parameter."""
+    """The text in braces of a parameter's declaration."""
     info = var.parameter
     if info is None:
         return ""
@@ -225,7 +229,7 @@ _Braces: TypeAlias = tuple[str, tuple[int, ...]]
 
 
 class _Format(NamedTuple):
-    """How ops of one type, role and numbers of names are shown.
+    """The format string for ops of one type and role with the same numbers of names, and the texts of their braces.
 
     `braces` is keyed by the identity of the attributes, which outlive the printing.
     """
@@ -258,7 +262,7 @@ class Lines:
         return out
 
     def ops(self, ops: tuple[Op, ...], start: int, indent: str) -> tuple[list[str], tuple[int, ...]]:
-        """(the lines of the ops from `start` up to the first that refers to blocks, those blocks)."""
+        """(lines of the ops from `start` up to the first one that refers to blocks, indices of these blocks)."""
         names, out = self.names, list[str]()
         for op in ops[start:] if start else ops:
             op_type, inputs, outputs, attrs, role, role_vars, is_target, origin = op
@@ -279,7 +283,9 @@ class Lines:
         return out, ()
 
     def _braces(self, op: Op, known: dict[int, _Braces]) -> _Braces:
-        """The braces of an op with an object of attributes that has not been printed; they may equal another's."""
+        """(text in braces, blocks that it refers to) for an op whose `attrs` object has not been printed yet; equal
+        attributes share one result.
+        """
         values = op.attrs.values()
         exact = [repr(v) if isinstance(v, float | Floats) else v for v in values]  # tells -0.0 from 0.0
         alike = (op.type, op.role_vars is None, *op.attrs, None, *map(type, values), *exact)
@@ -298,19 +304,19 @@ class End(NamedTuple):
 
 
 class Printed:
-    """The statements of a text, and the value of each (None: the version line or an empty line)."""
+    """The lines of a text, and the value that each line was printed from (None: the version line or an empty line)."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.values: list[object] = []
 
     def add(self, line: str, value: object = None) -> None:
-        """One line."""
+        """Appends a line, and the value that it is printed from."""
         self.lines.append(line)
         self.values.append(value)
 
     def extend(self, lines: Iterable[str], values: Iterable[object]) -> None:
-        """Many statements."""
+        """Appends lines, and the values that they are printed from."""
         self.lines += lines
         self.values += values
 
@@ -325,13 +331,13 @@ class ProgramPrinter:
         self.placed: set[int] = set()
 
     def blocks(self) -> None:
-        """Every block of the program."""
+        """Prints every block of the program."""
         count = len(self.program.blocks)
         if count:
             self.block(0, -1, 1)
 
     def block(self, index: int, standing_in: int, depth: int) -> None:
-        """A block at a nesting depth (1: directly in the program), with the blocks its ops refer to."""
+        """Prints a block at a nesting depth (1: directly in the program), with the blocks that its ops refer to."""
         self.placed.add(index)
         block = self.program.blocks[index]
         indent = "  " * depth
@@ -401,10 +407,7 @@ _BLOCK = re.compile(rf"block[{BLANKS}]*\^").match
 
 
 class Written(NamedTuple):
-    """A statement as written in a text, and the comments of the lines around it.
-
-    `above` holds comment lines, and "" for a blank line; `trailing` is the comment at its end or "".
-    """
+    """A statement as written in a text, with the comments around it."""
 
     line: int
     code: str
@@ -413,7 +416,7 @@ class Written(NamedTuple):
 
 
 def written_statements(text: str) -> Iterator[Written]:
-    """The statements of a text that parses, and last an empty one that holds what follows them."""
+    """The statements of a text without errors; the last one is empty and holds the comments that follow all others."""
     above: list[str] = []
     inside: list[str] = []
     start, first, open_brackets, unfinished = 0, "", 0, False

@@ -1,7 +1,7 @@
 """Reads a text line by line into a module, and reports statements that can't be read or don't fit.
 
-Lines that differ only in names, and in attributes that have occurred before, are read once as a statement; the names
-of further ones are filled in.
+Lines that differ only in names, and in attributes that have occurred before, are parsed once; for further ones, only
+the names are filled in.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Assembler:
         self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
 
     def take(self, statement: OpParts | Var | BlockHead | ProgramHead | Close) -> None:
-        """Any statement but the version line."""
+        """Adds the value of any statement but the version line to the module."""
         if isinstance(statement, OpParts):
             self.add(statement)
         elif isinstance(statement, Var):
@@ -84,7 +84,7 @@ class Assembler:
             self.open_program(statement)
 
     def open_program(self, head: ProgramHead) -> None:
-        """`program @name {`."""
+        """Begins a program: `program @name {`."""
         if self.program is not None:
             unclosed = self.stack[-1].location if self.stack else self.program.location
             self._report(
@@ -109,7 +109,7 @@ class Assembler:
         self.program = head
 
     def open_block(self, head: BlockHead) -> None:
-        """`block ^n {`."""
+        """Begins a block: `block ^n {`."""
         program = self.program
         if program is None:
             self._report("misplaced", "a block stands outside any program", head.location, "block")
@@ -136,7 +136,7 @@ class Assembler:
             )
 
     def declare(self, var: Var) -> None:
-        """A variable of the innermost open block."""
+        """Adds a variable to the innermost open block."""
         assert var.location is not None
         if not self.stack:
             self._report("misplaced", "a variable is declared outside any block", var.location)
@@ -152,7 +152,7 @@ class Assembler:
         variables[var.name] = var
 
     def add(self, parts: OpParts) -> None:
-        """An op of the innermost open block."""
+        """Adds an op to the innermost open block."""
         location = Location(self.context.file, parts.line, parts.column, parts.script)
         if not self.stack:
             self._add_outside(parts, location)
@@ -171,7 +171,7 @@ class Assembler:
             self.distribution.append(parts)
 
     def close(self, location: Location) -> None:
-        """`}`: ends the innermost block, or the program."""
+        """Ends the innermost block, or the program: `}`."""
         if self.stack:
             self.stack.pop()
             if self.misplaced and not self.stack:
@@ -202,7 +202,7 @@ class Assembler:
         self.program, self.blocks, self.stack, self.distribution = None, {}, [], []
 
     def finish(self, source: SourceText) -> Module:
-        """The module. A brace that is still open is reported at its place."""
+        """The finished module. Reports a brace that is still open."""
         if self.stack:
             self._report("unbalanced", "the `{` of this block is not closed", self.stack[-1].location, "block")
         elif self.program is not None:
@@ -212,13 +212,14 @@ class Assembler:
         return Module(FrozenMap(self.programs) if self.programs else EMPTY, source)
 
 
-# Shapes of lines: what lines that differ only in names and attributes have in common.
+# Shapes of lines: what lines have in common that differ only in names and attributes.
 
 
 class Shape(NamedTuple):
-    """Lines of one shape are ops like `op`, or declarations (None). Names in `op` are their numbers in the line.
+    """The common form of lines that differ only in names and attributes. In `op` (None: they are declarations), each
+    name is replaced by its number in the line.
 
-    `values` holds what the texts between the braces stand for (None: no braces): (attributes, role variables) of an op,
+    `values` maps the text between the braces (None: no braces) to its value: (attributes, role variables) of an op, or
     the variable of a declaration.
     """
 
@@ -229,7 +230,7 @@ class Shape(NamedTuple):
     column: int
 
     def with_dims(self, dims: tuple[int, ...]) -> Shape:
-        """The shape of declarations that differ in their dims only."""
+        """The same shape for declarations with other dims."""
         (kind, tensor, *rest), after = self.values[None]
         return self._replace(values={None: ((kind, tensor._replace(shape=dims), *rest), after)})
 
@@ -239,7 +240,7 @@ def _numbers(slots: Slots) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _filled(slots: tuple[tuple[str, tuple[int, ...]], ...], names: list[tuple[str, ...]]) -> Slots:
-    """Slots with these names, each alone in a tuple, in place of their numbers."""
+    """Slots in which each number is replaced by the name with this number. `names` are tuples of one name."""
     if not slots:
         return EMPTY
     return FrozenMap(
@@ -259,7 +260,7 @@ _SCRIPT = re.compile(r'(@(?:[A-Za-z0-9_.@/]+|"(?:[^"\\\n]|\\[^\n])*"):[0-9]+)[ \
 
 
 class Scripts(dict[str, Location | None]):
-    """A cache of the ends of lines that begin with `@`: their place in a script, None if they name none."""
+    """A cache: the end of a line from `@` on -> its place in a script, None if it does not name one."""
 
     def __missing__(self, end: str) -> Location | None:
         written = _SCRIPT(end)
@@ -272,7 +273,7 @@ class Scripts(dict[str, Location | None]):
 
 
 def _joined(lines: list[str], number: int) -> tuple[str, int]:
-    """(a line joined with its continuation lines, their number); the line itself if it needs a closer look."""
+    """(a line joined with its continuation lines, the number of these); the line alone if its brackets don't match."""
     parts: list[str] = []
     for at in range(number - 1, len(lines)):
         line = lines[at]
@@ -285,13 +286,13 @@ def _joined(lines: list[str], number: int) -> tuple[str, int]:
 
 
 _DIMS = re.compile(r" : ([a-z0-9_]+\[)(-?[0-9]{1,18}(?:, -?[0-9]{1,18})*)(\][a-z0-9_= ]*)").fullmatch
-"""The description of a tensor, cut around its dims, which surely fit."""
+"""Splits the description of a tensor around its dims, which have few enough digits to fit into 64 bits."""
 
 _CUT_NAMES = re.compile(r"%([A-Za-z0-9_.@/]+)").split
 _OPENS = re.compile(rf"(?:[{BLANKS}]*(?:#[^\n]*)?\n)*[{BLANKS}]*ir\b").match
 _OPENS_OR_ENDS = re.compile(rf"\{{[{BLANKS}]*(#.*)?$|^[{BLANKS}]*\}}").search
 _KEPT_TEXT = 2000
-"""The value of a longer text between braces is not cached, as it hardly occurs again."""
+"""The longest text between braces whose value is cached; longer ones hardly occur again."""
 
 
 class Reader:
@@ -309,7 +310,7 @@ class Reader:
         self.declared: dict[tuple[str, str, str], Shape] = {}
         self.scripts = Scripts()
         self.started = False
-        self.structure_lost: int | None = None  # the number of findings before a head or an end was refused
+        self.structure_lost: int | None = None  # the number of findings before the grammar refused a head or an end
 
     def read(self) -> Module:
         """The module. Raises DiagnosticError with all findings."""
@@ -339,7 +340,8 @@ class Reader:
     def alike(self, start: int) -> int:
         """Reads ops and declarations by their shapes from line index `start` on.
 
-        Gives the index of the first line that is another statement or needs a closer look, or the end.
+        Returns the index of the first line that is another statement or must be parsed by itself, or the number of
+        lines.
         """
         if not self.assembler.stack:
             return start
@@ -397,9 +399,10 @@ class Reader:
         return len(lines)
 
     def shape(self, pieces: tuple[str, ...]) -> Shape | None:
-        """The shape of lines that consist of these pieces with names in between; None if each is to be read by itself.
+        """The shape of lines that consist of these pieces with names in between; None if each line must be parsed by
+        itself.
 
-        It is read from a line with the numbers 0, 1, 2, ... as names.
+        The shape is parsed from a line with the numbers 0, 1, 2, ... as names.
         """
         dims = _DIMS(pieces[1]) if len(pieces) == 2 else None
         declared = (pieces[0], dims[1], dims[3]) if dims is not None else None
@@ -432,7 +435,7 @@ class Reader:
         return None
 
     def value(self, shape: Shape, pieces: list[str], text: str | None) -> Any:
-        """What a new text between the braces stands for; None if the line is to be read by itself."""
+        """The value of a new text between the braces; None if the line must be parsed by itself."""
         context = Context(self.file, self.language)
         try:
             if shape.op is not None and text is None:
@@ -454,7 +457,7 @@ class Reader:
         return value
 
     def statement(self, at: int) -> int:
-        """Reads the statement on the line index `at`, whatever it is; gives the number of its lines."""
+        """Reads the statement of any kind on line index `at`. Returns the number of its lines."""
         line = self.lines[at]
         code = line.strip(BLANKS)
         if not code or code[0] == "#":
@@ -482,7 +485,7 @@ class Reader:
         return count
 
     def refused(self, at: int) -> int:
-        """Reports a statement that the grammar refuses, as Lark does; gives the number of its lines."""
+        """Reports a statement that the grammar refuses, with Lark's explanation. Returns the number of its lines."""
         from pstranspile.ir.text.diagnose import refused_statement
 
         self.started = True

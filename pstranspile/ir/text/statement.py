@@ -56,20 +56,20 @@ _PIECE = re.compile(
     rf"|(?P<RSQB>{_CLOSING}\])|(?P<INT>-?[0-9]+)|(?P<ARROW>->)|(?P<MINUS>-)|(?P<VBAR>\|)"
     rf"|(?P<LABEL>\^-?[0-9]+)|(?P<STRING>{_STRING})|(?P<SCRIPT>@{_NAME}:[0-9]+)|(?P<PROGRAM>@{_NAME}))"
 ).match
-"""A piece anywhere but in place of a literal."""
+"""Matches a piece at any place but that of a literal."""
 
 _SCALAR = (
     rf"(?:(?P<FLOAT>-?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)|-inf)|(?P<INT>-?[0-9]+)"
     rf"|(?P<STRING>{_STRING})|{_WORD}|(?P<LABEL>\^-?[0-9]+))"
 )
 _LITERAL = re.compile(rf"{_GAP}(?:{_SCALAR}|(?P<LSQB>\[{_LINES}))").match
-"""The piece with which a literal begins."""
+"""Matches the piece with which a literal begins."""
 
 _ELEMENT = re.compile(_GAP + _SCALAR).match
-"""The first element of a list."""
+"""Matches the first element of a list."""
 
 _NEXT_ELEMENT = re.compile(f"{_GAP},{_LINES}{_GAP}{_SCALAR}").match
-"""A further element of a list, with the comma before it."""
+"""Matches a further element of a list, with the comma before it."""
 
 Token: TypeAlias = "re.Match[str]"
 """A piece of a statement: `lastgroup` is the name of its terminal. Its `string` is the text of the statement."""
@@ -81,7 +81,7 @@ def piece(token: Token) -> str:
 
 
 class Refused(Exception):
-    """Raised if a text is no statement by the grammar. Lark can say why (`pstranspile.ir.text.diagnose`)."""
+    """Raised if a text is not a statement of the grammar. `pstranspile.ir.text.diagnose` explains why, with Lark."""
 
 
 # What the statements of a text share: the file, the language, the names and the findings so far.
@@ -164,7 +164,9 @@ class Context:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` when a known word is near the given one, in whatever case that is written; else nothing."""
+    """The hint `; did you mean ...?` with the known word nearest to the given one, in any case of letters; "" if none
+    is near.
+    """
     words = list(known)
     near = nearest(given, words) or nearest(given.lower(), words)
     return f"; did you mean `{near}`?" if near else ""
@@ -196,7 +198,9 @@ class Literal(NamedTuple):
 
 
 class Written(NamedTuple):
-    """An attribute as written: its name, its kind if that is given, and its literal (None: `-name`)."""
+    """An attribute as written: its name, its kind (None if not written), and its literal (None for the
+    form `-name`).
+    """
 
     name: Token
     kind: Token | None
@@ -243,7 +247,7 @@ _WIDER = {
     AttrKind.INT: (AttrKind.LONG, AttrKind.FLOAT, AttrKind.FLOAT64),
     AttrKind.FLOAT: (AttrKind.FLOAT64,),
 }
-"""The other kinds of which a literal of each kind may stand for a value."""
+"""The other kinds for which a literal of each kind may be written."""
 
 
 def _fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:
@@ -260,7 +264,9 @@ def _fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:
 def merge_attributes(
     given: dict[str, AttrValue], absent: frozenset[str], defaults: Attrs
 ) -> tuple[Attrs, tuple[str, ...] | None]:
-    """(the attributes an op carries, its role variables if it names none: `()`, or None if it carries none)."""
+    """(attributes of an op: defaults that are not absent, and given ones; role variables of an op that names none:
+    `()`, or None if they are absent).
+    """
     merged = {attribute: value for attribute, value in defaults.items() if attribute not in absent}
     merged.update(given)
     return FrozenMap(merged), None if ROLE_VARS in absent else ()
@@ -280,7 +286,7 @@ class Statement:
         self.look(0)
 
     def look(self, position: int, scan: Callable[[str, int], Token | None] = _PIECE) -> None:
-        """Makes the piece at a position the next one."""
+        """Makes the piece at a position the next one. Raises Refused if there is none."""
         token = scan(self.text, position)
         if token is None:
             raise Refused
@@ -309,7 +315,9 @@ class Statement:
         return True
 
     def listed(self, close: str, item: Callable[[], Any]) -> list[Any]:
-        """Items between brackets, the first of which is taken: commas between them, one may stand after the last."""
+        """Reads items up to the bracket `close`; the opening bracket is read already. Items are separated by commas,
+        and a comma may follow the last one.
+        """
         items: list[Any] = []
         while self.kind != close:
             items.append(item())
@@ -373,7 +381,7 @@ class Statement:
         return self.context.names[self.plain(self.need("VAR"), read_name)]
 
     def number(self, given: Token, bits: int = 32, low: int | None = None) -> int:
-        """The value of a number or a `^n`; reports one that does not fit."""
+        """The value of a number or a `^n`. Reports a number out of range."""
         lowest, highest = (INT_MIN, INT_MAX) if bits == 32 else (LONG_MIN, LONG_MAX)
         try:
             return integer(piece(given).lstrip("^"), lowest if low is None else low, highest)
@@ -412,7 +420,7 @@ class Statement:
         self.next()
 
     def program_head(self, first: Token) -> ProgramHead:
-        """`program @main seed=1 version=none {`."""
+        """Reads the head of a program: `program @main seed=1 version=none {`."""
         self.keyword(first, ["program"], "statement with an `@name`")
         name = self.need("PROGRAM")
         settings: dict[str, Token] = {}
@@ -427,7 +435,7 @@ class Statement:
         return ProgramHead(self.plain(name, read_name), seed, version, self.context.at(first))
 
     def block_head(self, first: Token) -> BlockHead:
-        """`block ^2 in ^0 forward=^1 {`."""
+        """Reads the head of a block: `block ^2 in ^0 forward=^1 {`."""
         self.keyword(first, ["block"], "statement with a `^n`")
         label = self.need("LABEL")
         parent: int | None = None
@@ -449,7 +457,7 @@ class Statement:
     # Ops: slots, attributes and roles.
 
     def op(self, first: Token) -> OpParts:
-        """`mul(X=%x, Y=%w) -> Out=%y {x_num_col_dims=2} : backward`."""
+        """Reads an op: `mul(X=%x, Y=%w) -> Out=%y {x_num_col_dims=2} : backward`."""
         context = self.context
         op_type = self.plain(first, read_word)
         schema = context.language.schema_of(op_type)
@@ -487,7 +495,7 @@ class Statement:
         )
 
     def _slot(self) -> tuple[Token, tuple[str, ...] | None]:
-        """`X=%x`, `X=[%x, %y]`, or `-X`, for which the names are None."""
+        """Reads a slot: `X=%x`, `X=[%x, %y]`, or `-X`, for which the names are None."""
         if self.accept("MINUS"):
             return self.name(), None
         name = self.name()
@@ -521,7 +529,7 @@ class Statement:
         return FrozenMap(merged) if merged else EMPTY
 
     def _role(self) -> tuple[OpRole | None, tuple[str, ...], bool]:
-        """Role, role variables, and whether the op is a target."""
+        """Reads the end of an op: its role, its role variables, and whether it is a target."""
         words = [self.need("WORD")]
         if self.accept("EQUAL"):
             value = self.need("INT")
@@ -545,7 +553,7 @@ class Statement:
         return role
 
     def _script(self, given: Token) -> Location | None:
-        """The place in a script at the end of an op; reports an invalid line number."""
+        """Reads the place in a script at the end of an op. Reports an invalid line number."""
         try:
             return read_script(piece(given))
         except OverflowError:
@@ -557,12 +565,12 @@ class Statement:
     # Attributes: from the literal, the schema and the written kind to a typed value.
 
     def _braces(self) -> list[Written]:
-        """The attributes in braces, as written."""
+        """Reads the attributes in braces, as written."""
         self.need("LBRACE")
         return self.listed("RBRACE", self._attribute)
 
     def _attribute(self) -> Written:
-        """`name=literal`, `name:kind=literal` or `-name`."""
+        """Reads an attribute: `name=literal`, `name:kind=literal` or `-name`."""
         if self.accept("MINUS"):
             return Written(self.name(), None, None)
         name = self.name()
@@ -592,7 +600,9 @@ class Statement:
         return Literal(first, True, kinds)
 
     def attributes(self, op_type: str) -> tuple[Attrs, tuple[str, ...] | None]:
-        """(attributes in braces with the defaults of the op type, `()` or None where role variables are absent)."""
+        """Reads the attributes in braces and adds the defaults of the op type: (attributes, role variables as
+        `merge_attributes` gives them).
+        """
         given: dict[str, AttrValue] = {}
         absent: set[str] = set()
         seen: set[str] = set()
@@ -685,7 +695,7 @@ class Statement:
         return kind or (natural if schema is None else None)
 
     def _value(self, literal: Literal, kind: AttrKind) -> AttrValue:
-        """The value of a literal that fits `kind`."""
+        """The value of a literal, which fits `kind`."""
         if literal.is_list:
             element = ELEMENT_KIND[kind]
             return PYTHON_TYPES[kind](self._scalar(part, element) for part in literal.elements)
@@ -718,7 +728,7 @@ class Statement:
     # Declarations.
 
     def declaration(self, storage: Token) -> Var:
-        """`param %w : f32[13, 1] {learning_rate=0.5}`."""
+        """Reads a declaration: `param %w : f32[13, 1] {learning_rate=0.5}`."""
         self.keyword(storage, STORAGE_CLASSES, "storage class")
         name = self.need("VAR")
         self.need("COLON")
@@ -748,9 +758,9 @@ class Statement:
         )
 
     def _specs(self) -> list[Spec]:
-        """The parts of a description. Groups may stand in groups, to any depth, which the grammar accepts."""
+        """Reads the parts of a description. Groups may be nested to any depth, as in the grammar."""
         specs: list[Spec] = []
-        outer: list[tuple[Token, list[list[Spec]], list[Spec]]] = []  # open groups, and where they stand
+        outer: list[tuple[Token, list[list[Spec]], list[Spec]]] = []  # (open groups, where they begin)
         while True:
             if outer and self.kind == "COMMA" and specs:
                 self.next()
@@ -782,7 +792,7 @@ class Statement:
         return specs
 
     def _parameter(self, braces: list[Written]) -> tuple[ParameterInfo, bool]:
-        """The properties in the braces of a `param`, and whether it is persistable."""
+        """(properties in the braces of a `param`, whether it is persistable)."""
         result: dict[str, Token] = {}
         for written in braces:
             if self.keyword(written.name, _PARAMETER_WORDS, "property of a parameter"):
@@ -877,7 +887,7 @@ class _Description:
             self.readers = tuple(tensor for tensor in read if tensor is not None)
 
     def _tensor(self, spec: Spec) -> tuple[DType, tuple[int, ...]] | None:
-        """`f32[-1, 13]`."""
+        """(dtype, dims) of a tensor such as `f32[-1, 13]`; None after reporting a finding."""
         if not self.statement.keyword(spec.first, DTYPES, "element type"):
             return None
         return DTYPES[piece(spec.first)], tuple([self.statement.number(dim, 64) for dim in spec.numbers])
@@ -900,7 +910,7 @@ class _Description:
         return tensor and TensorType(*tensor, lod)
 
     def _elements(self, group: Spec) -> tuple[VarKind | DType, ...]:
-        """`tuple(f32, rows)`: the kinds and element types."""
+        """The kinds and dtypes in `tuple(f32, rows)`."""
         result: list[VarKind | DType] = []
         for specs in group.parts:
             for spec in specs:
@@ -912,7 +922,7 @@ class _Description:
         return tuple(result)
 
     def _fields(self, group: Spec) -> tuple[str, ...]:
-        """`written(persistable, lod_level)`: the fields that a file contains with their default values."""
+        """The fields in `written(persistable, lod_level)`: those that a file contains with their default values."""
         names: list[str] = []
         for specs in group.parts:
             first = specs[0].first

@@ -1,1 +1,1 @@
-"""Ops that find objects in images: boxes laid over them, matched with what is there, and chosen."""
+"""Ops that find objects in images: they lay boxes over images, match them with the objects, and select some of them."""

@@ -177,7 +177,7 @@ declare(
 )
 
 SAME_RATIO = 1e-6
-"""Ratios that differ by less are one."""
+"""Ratios of sides that differ by less than this count as equal."""
 
 
 def positive(op: Op, name: str) -> tuple[float, ...]:
@@ -200,7 +200,7 @@ def expanded_ratios(op: Op) -> list[float]:
 
 
 def _places(types: Types, *slots: str) -> tuple[TensorType, tuple[int, int]]:
-    """The feature map, and its height and width. Raises ShapeError for inputs that are not images."""
+    """(type of the feature map, its height and width). Raises ShapeError for inputs that are not images."""
     for slot in slots:
         tensor = one(types, slot)
         if len(tensor.shape) != 4:

@@ -83,7 +83,7 @@ def _index(rows: int = -1) -> tuple[TensorType]:
 
 
 def _anchors(types: Types) -> TensorType:
-    """The type of anchors. Raises ShapeError if anchors, objects and images don't fit."""
+    """The type of the anchors. Raises ShapeError if anchors, objects and images don't fit together."""
     anchors = one(types, "Anchor")
     require_boxes(anchors, "Anchor")
     require_boxes(one(types, "GtBoxes"), "GtBoxes")
@@ -96,7 +96,7 @@ def _target_assign(op: Op, types: Types) -> Types:
     anchors = _anchors(types)
     rows = -1
     if op.type == "retinanet_target_assign":
-        rows = one(types, "GtLabels").shape[0]  # of which there are others than Fluid declares
+        rows = one(types, "GtLabels").shape[0]  # their number at run time differs from the one that Fluid declares
     boxes, labels = (TensorType(anchors.dtype, (rows, 4)),), (TensorType(DType.INT32, (rows, 1)),)
     result: dict[str, tuple[TensorType | None, ...]] = {
         "LocationIndex": _index(rows),
@@ -209,7 +209,7 @@ def matrix(types: Types, slot: str) -> TensorType:
 
 
 def one_of(op: Op, name: str, values: tuple[str, ...], slot: str) -> str:
-    """A STRING attribute. Raises ShapeError if it is none of the values."""
+    """A STRING attribute. Raises ShapeError if its value is not one of `values`."""
     tensor = text(op, name)
     if tensor not in values:
         raise ShapeError(f"{name} is {tensor!r}, it must be {' or '.join(map(repr, values))}", slot)

@@ -43,7 +43,9 @@ declare_gradient("psroi_pool", "X ROIs Out@GRAD -> X@GRAD")
 
 
 def regions_of(op: Op, types: Types, slot: str = "X") -> tuple[TensorType, int, tuple[int, int]]:
-    """The feature map, the number of regions, and the dims of the results. Raises ShapeError if they don't fit."""
+    """(type of the feature map, number of regions, dims of the results). Raises ShapeError if they
+    don't fit together.
+    """
     x, rois = one(types, slot), one(types, "ROIs")
     if len(x.shape) != 4:
         raise ShapeError(f"{slot} is {describe(x)}, images have four dims", slot)
@@ -115,7 +117,7 @@ def _deformable_psroi_pooling(op: Op, types: Types) -> Types:
 shape_rule("deformable_psroi_pooling_grad")(gradient_types)
 
 
-# Regions of feature maps pooled by exact integration.
+# Regions of feature maps pooled by exact integration of the interpolated map.
 
 declare(
     "prroi_pool",
@@ -136,7 +138,7 @@ def _prroi_pool(op: Op, types: Types) -> Types:
 shape_rule("prroi_pool_grad")(gradient_types)
 
 
-# Quadrilaterals of feature maps brought to one size.
+# Quadrilaterals of feature maps transformed to rectangles of one size.
 
 declare(
     "roi_perspective_transform",

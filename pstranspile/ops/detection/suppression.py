@@ -178,7 +178,9 @@ def _loss_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 def anchors_of(op: Op) -> tuple[tuple[int, int], ...]:
-    """Width and height of each anchor. Raises ShapeError unless they are positive numbers in pairs."""
+    """Width and height of each anchor. Raises ShapeError unless the attribute `anchors` holds pairs of positive
+    numbers.
+    """
     tensor = ints_attr(op, "anchors")
     if not tensor or len(tensor) % 2 or min(tensor) < 1:
         raise ShapeError(f"anchors is {list(tensor)}, it must be widths and heights, all above 0", "X")
@@ -255,7 +257,9 @@ declare(
 )
 
 AP_TYPES = ("integral", "11point")
-"""What `ap_type` may be: the area under precision over recall, or the mean of the best at eleven recalls."""
+"""The values that `ap_type` may have: the area under precision over recall, or the mean of the best precisions at
+eleven recalls.
+"""
 
 
 @shape_rule("detection_map")

@@ -3,8 +3,8 @@
 Fluid names a gradient after its variable. A variable may have several values: a loop overwrites its loop variables, a
 branch overwrites earlier values. Their gradients then share one name, so a gradient op may read the gradient of another
 value, or read a variable that was overwritten. The audit follows the backward pass term by term. Every gradient that is
-read must be the sum over all uses of its value, and of no other. Every value that is read must be the one that the
-forward op read.
+read must be the sum over all uses of its value, and over no uses of another value. Every value that is read must be the
+one that the forward op read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pstranspile.ops.gradients.versions import (
     signature,
 )
 
-# The gradients and values that gradient blocks see when they run, like `run.frame` and the kernels.
+# The gradients and values that gradient blocks see when they run, in frames like those of `run.frame`.
 
 Uses = frozenset[Use]
 
@@ -51,7 +51,9 @@ class Frame:
         self.forward: Frame | None = parent
 
     def steps(self) -> Frame:
-        """The frame of the steps of this block's ops. Gradient blocks share that of the forward pass."""
+        """The frame that encloses the frames of the steps of this block's ops. Gradient blocks use the frame of the
+        forward pass.
+        """
         return self.forward if self.forward is not None else self
 
     def find(self, name: str) -> Uses | None:
@@ -78,7 +80,8 @@ class Values:
     """The version of each variable that gradient ops read.
 
     `around` are the values of the enclosing block. `before` and `after` are the versions that the op with the sub-block
-    reads and writes there. `kept` are the variables whose values each step of a loop keeps (None: no loop).
+    reads and writes in the enclosing block. `kept` are the variables whose values each step of a loop keeps (None: no
+    loop).
     """
 
     def __init__(
@@ -145,7 +148,9 @@ class Follower(Protocol):
         ...
 
     def whole(self, within: Pass, op: Op, name: str, uses: frozenset[Use]) -> None:
-        """Checks that the gradient from a sub-block covers the uses of the variable's initial value there."""
+        """Checks that the gradient that a sub-block returns covers the uses of the variable's initial value in the
+        block.
+        """
         ...
 
     def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
@@ -196,7 +201,7 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
 
 
 def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
-    """Follows a `conditional_block_grad`: its block runs once, or gradients bypass it."""
+    """Follows a `conditional_block_grad`: its block runs once, or the gradients pass around it unchanged."""
     outside, ends = op.inputs.get("Out@GRAD", ()), audit.ends(here, index)
     given: dict[str, frozenset[Use]] = {}
     for name in outside:
@@ -227,7 +232,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
 
 
 def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
-    """Follows a `recurrent_grad`: gradients of states go to the step before, those of parameters are added up."""
+    """Follows a `recurrent_grad`: gradients of states go to the previous step, those of parameters are added up."""
     source = here.forward.ops[index]
     outputs, states = source.outputs.get("outputs", ()), strings_attr(source, "states")
     for name, gradient in zip(outputs, op.inputs.get("outputs@GRAD", ()), strict=False):
@@ -259,7 +264,9 @@ def _end(name: str, ends: frozenset[str]) -> frozenset[Use]:
 
 
 def _ended(forward: Forward, made: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
-    """The gradients that end in a step (see the kernels)."""
+    """The gradients that a step does not pass on, because it writes their variables without reading them (`_ended` in
+    `pstranspile.runtime.kernels.programs.control`).
+    """
     given = {name for op in forward.ops if not inner_in(op) for name in op.output_names if name not in op.input_names}
     return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
 
@@ -286,7 +293,7 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
 
 
 def _wrong_in_pass(program: Program, loss: str, stopped: Callable[[str], bool] | None) -> list[Diagnostic]:
-    """Findings on the only backward pass of a program."""
+    """Findings on a program that has a single backward pass."""
     program = _without_rest(program)
     if not _overwrites(program):
         return []
@@ -298,7 +305,9 @@ def _wrong_in_pass(program: Program, loss: str, stopped: Callable[[str], bool] |
 
 
 def _without_rest(program: Program) -> Program:
-    """The program without ops of the forward pass behind the last gradient op: they change no value that it reads."""
+    """The program without the ops of the forward pass after the last gradient op: they change no value
+    that it reads.
+    """
     main = program.main_block
     last = max((at for at, op in enumerate(main.ops) if (op.role or 0) & OpRole.BACKWARD), default=len(main.ops))
     rest = [op for op in main.ops[last + 1 :] if is_forward(op)]
@@ -316,7 +325,7 @@ def _without_rest(program: Program) -> Program:
 
 
 def _made(program: Program) -> set[str]:
-    """The variables that get a gradient; one that a gradient block keeps for itself is none of a variable outside."""
+    """The variables that get a gradient. A gradient block counts only for the variables of its forward block."""
     result: set[str] = set()
     for block in program.blocks:
         own = program.blocks[block.forward_block].vars if block.forward_block >= 0 else None
@@ -384,7 +393,7 @@ class Audit:
             given = frame.find(gradient_name(name))
             var = self.program.main_block.vars.get(name)
             if given is None and var is not None and var.parameter is not None:
-                given = renamed.get(name)  # a trainer's name of a gradient that it sends
+                given = renamed.get(name)  # the name under which a trainer sends a gradient
             has_gradient = given is not None or (var is not None and var.parameter is not None)
             if version == 0 and name not in forward.last and has_gradient and given != frozenset(uses) and ops:
                 self._wrong(here, ops[-1], name, given, uses)
@@ -425,7 +434,7 @@ class Audit:
                 self._other(here, op)
 
     def _other(self, here: Pass, op: Op) -> None:
-        """Follows ops that compute no gradient of an op: sums of terms, copies, zeros, and a user's changes to
+        """Follows an op that does not compute gradients of an op: a sum of terms, a copy, zeros, or a user's change to
         gradients.
         """
         frame = here.frame
@@ -449,7 +458,7 @@ class Audit:
         source = forward.ops[index]
         if keeps_value(source):
             return
-        if source.type == "increment":  # a step counter is counted back
+        if source.type == "increment":  # the backward pass decreases a step counter again
             for name in source.output_names:
                 here.values.back(name)
             return
@@ -488,13 +497,15 @@ class Audit:
             self._wrong(here, op, of, terms, wanted)
 
     def whole(self, within: Pass, op: Op, name: str, uses: frozenset[Use]) -> None:
-        """Checks that the gradient from a sub-block covers the uses of the variable's initial value there."""
+        """Checks that the gradient that a sub-block returns covers the uses of the variable's initial value in the
+        block.
+        """
         wanted = frozenset(within.terms.get((name, 0), ()))
         if uses != wanted:
             self._wrong(within, op, name, uses, wanted)
 
     def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
-        """Sets a gradient to a term, or to no term if the use does not lead to the loss, as it is then zero."""
+        """Sets a gradient to a term. If the use does not lead to the loss, the gradient is zero and gets no term."""
         version = here.forward.before[use.op].get(of, 0)
         here.frame.write(gradient, frozenset({use}.intersection(here.terms.get((of, version), ()))))
 
@@ -536,7 +547,7 @@ class Audit:
 
 
 def _scopes(slots: Slots) -> tuple[str, ...]:
-    """The variables that hold step scopes. They match ops with sub-blocks and their gradient ops."""
+    """The variables that hold step scopes, by which an op with a sub-block and its gradient op are matched."""
     return slots.get("StepScopes") or slots.get("Scope") or slots.get("step_scopes") or ()
 
 

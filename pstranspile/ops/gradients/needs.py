@@ -26,14 +26,14 @@ from pstranspile.ops.gradients.versions import (
 #
 # The gradient of a loop variable has one name before and after the loop's gradient op. So Fluid's backward pass does
 # not count that op among those that add to the gradient. If the variable is also used before the loop, the gradient of
-# that use overwrites the loop's. This pass adds them.
+# that use overwrites the gradient from the loop. This pass adds the two.
 
 KEPT = "@OF@LOOP"
 """Suffix of the gradient of a loop before other terms are added."""
 
 
 def with_loop_terms(program: Program) -> Program:
-    """The program with these gradients added up; the same object if there are none."""
+    """The program in which the gradients of loop variables are added up; the same object if there are none."""
     blocks = list(program.blocks)
     for number, block in enumerate(blocks):
         if any(op.type == "while_grad" for op in block.ops):
@@ -46,7 +46,7 @@ def with_loop_terms(program: Program) -> Program:
 def _added_up(block: Block, forward: Block) -> Block:
     history = History([op for op in forward.ops if not is_backward(op)])
     waiting: dict[str, int | None] = {}
-    """Gradients from a loop that nothing has read yet, with the version of the variable that the loop read."""
+    """Gradients from a loop that no op has read yet, with the version of the variable that the loop read."""
     of_terms: dict[str, int | None] = {}
     ops: list[Op] = []
     declared = dict(block.vars)
@@ -79,7 +79,7 @@ def _op(kind: str, given: tuple[str, ...], made: str) -> Op:
 
 
 Terms = dict[tuple[str, int], set[Use]]
-"""Version of a variable -> its uses that lead to the loss."""
+"""A mapping from a version of a variable (name, number of writes) to its uses that lead to the loss."""
 
 
 class Needs:

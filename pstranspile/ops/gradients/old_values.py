@@ -21,7 +21,7 @@ _PAIRS = {"write_to_array": "read_from_array", "read_from_array": "write_to_arra
 
 
 OLD = "@OLD@"
-"""In the names of copies."""
+"""The part of the names of copies that follows the variable's name."""
 
 
 def is_copy(op: Op) -> bool:
@@ -53,7 +53,9 @@ def with_old_values(program: Program) -> Program:
 
 
 def _keep(program: Program, blocks: list[Block], forward: int, number: int) -> None:
-    """Copies the values that the gradient ops of a block read of the forward ops of a block (possibly the same one)."""
+    """Copies the values of the forward ops in the block `forward` that the gradient ops in the block `number` (possibly
+    the same one) read.
+    """
     steps = [op for op in blocks[forward].ops if not is_backward(op)]
     written = _overwritten(program, blocks[forward], forward, steps)
     if not written:
@@ -118,12 +120,14 @@ class History:
                 self._last[name] = self._last.get(name, 0) + 1
             self._reads.append((op, before, {name: self._last[name] for name in op.output_names}))
         self._left: dict[str, list[int]] = {}
-        """The places of ops without a gradient op so far, by their type."""
+        """The indices of the forward ops that no gradient op has been matched with yet, by type."""
         for place, op in enumerate(steps):
             self._left.setdefault(op.type, []).append(place)
 
     def read_by(self, gradient: Op) -> dict[str, Version]:
-        """The versions that a gradient op reads of its forward op: the last match without a gradient op so far."""
+        """The versions of variables that a gradient op reads of its forward op, which is the last matching op that has
+        no gradient op yet. Empty if there is none.
+        """
         plain = gradient.type.removesuffix("_grad")
         left = self._left.get(_PAIRS.get(gradient.type, plain if plain != gradient.type else ""), [])
         for at in range(len(left) - 1, -1, -1):

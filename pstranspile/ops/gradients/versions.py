@@ -17,7 +17,7 @@ from pstranspile.ops.gradients.old_values import OLD, is_backward, is_copy
 
 
 def can_be_followed(program: Program) -> bool:
-    """Whether every referenced block exists and no block contains itself; otherwise a run reports the mistake."""
+    """Whether every referenced block exists and no block contains itself. (A run reports the mistake otherwise.)"""
     count = len(program.blocks)
     inner = {
         index: {int(ref) for op in block.ops if isinstance(ref := op.attrs.get("sub_block"), BlockRef)}
@@ -42,10 +42,10 @@ FLOATS = (DType.FP16, DType.FP32, DType.FP64)
 
 
 class Use(NamedTuple):
-    """One path from a value to the loss: an op (by index), the gradient op that follows it back, and the slot of the
-    gradient there and its index in the slot.
+    """A path from a value to the loss: an op (by index), one of its gradient ops (`part`), and the slot and the index
+    in the slot at which this gradient op writes the gradient.
 
-    Op -1 is the end of the block; its `slot` is the variable.
+    Op -1 is the end of the block; its `slot` is the name of the variable.
     """
 
     op: int
@@ -69,7 +69,9 @@ def inner_block(program: Program, op: Op) -> int:
 
 
 def outside_names(program: Program, op: Op) -> tuple[list[str], list[str]]:
-    """The variables of enclosing blocks that an op with a sub-block reads, and those to which it gives other values."""
+    """(variables of enclosing blocks that an op with a sub-block reads, variables of enclosing blocks
+    that it changes).
+    """
     reads, writes = dict.fromkeys(op.input_names), dict.fromkeys(op.output_names)
     inner = inner_block(program, op)
     if inner:
@@ -89,15 +91,15 @@ def _names(op: Op) -> tuple[list[str], list[str]]:
 
 
 def keeps_value(op: Op) -> bool:
-    """Whether an op gives a variable its own value."""
+    """Whether an op assigns a variable to itself."""
     return op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out")
 
 
 class Forward:
     """The forward ops of a block. `before` and `after` are the versions that each op reads and writes.
 
-    A version counts the writes to a variable; 0 is its value at the start of the block. An op that gives a variable its
-    own value makes no version.
+    A version counts the writes to a variable; 0 is its value at the start of the block. An op that assigns a variable
+    to itself makes no version.
     """
 
     def __init__(self, program: Program, number: int):
@@ -122,7 +124,7 @@ class Forward:
             self.after.append({name: self.last.get(name, 0) for name in written})
 
     def version(self, name: str, writes: int) -> int:
-        """The version after so many writes."""
+        """The version of a variable after `writes` ops have written it."""
         return self._counted.get((name, writes), 0)
 
     def updated_in_place(self) -> set[str]:
@@ -141,7 +143,7 @@ class Forward:
 
 
 def is_forward(op: Op) -> bool:
-    """Whether an op belongs to the forward pass. Copies for gradients don't."""
+    """Whether an op belongs to the forward pass. Ops that copy values for gradients do not."""
     return not is_backward(op) and not is_copy(op) and not (op.role or 0) & (OpRole.RPC | OpRole.DIST)
 
 
@@ -153,7 +155,7 @@ class Expected(NamedTuple):
     op: Op
 
     def uses(self) -> Iterator[tuple[Use, str]]:
-        """Every gradient that it computes, with its variable."""
+        """Every gradient that the op computes: (use of a value, name of the variable)."""
         for slot, names in self.op.outputs.items():
             for place, name in enumerate(names):
                 if SUFFIX in name:

@@ -1,4 +1,4 @@
-"""Channels of images moved, regrouped and compared."""
+"""Ops that move, regroup and compare the channels of images."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _times(dim: int, factor: int) -> int:
 
 
 def _part(dim: int, of: int, x: TensorType, what: str) -> int:
-    """A dim divided by `of`. Raises ShapeError where something is left over."""
+    """A dim divided by `of`. Raises ShapeError if it is not a multiple of `of`."""
     if of < 1 or (dim >= 0 and dim % of):
         raise ShapeError(f"X is {describe(x)}, where {dim} is not a multiple of {of}, {what}", "X")
     return -1 if dim < 0 else dim // of
@@ -151,7 +151,9 @@ _RESIZE = {
     "align_mode": 1,
     "by_scale": later("bool"),
 }
-"""`by_scale`: positions are those of the scale that is given, not of the quotient of the sizes."""
+"""The attributes of ops that resize images. `by_scale`: positions follow from the given scale, not from the quotient of
+the sizes.
+"""
 
 
 def _declare_resize(op_type: str, how: str) -> None:
@@ -175,7 +177,7 @@ declare(
 declare_gradient("affine_grid", "OutputShape? Output@GRAD -> Theta@GRAD")
 
 SIZES = ("out_d", "out_h", "out_w")
-"""The attributes that give the dims of the result; of images the last two."""
+"""The attributes that hold the dims of the result: depth, height and width; for images, the last two."""
 
 
 def scaled_dim(dim: int, scale: float) -> int:

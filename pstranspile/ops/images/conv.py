@@ -102,8 +102,8 @@ def window_counts(
 ) -> tuple[int, ...]:
     """The number of windows along each dim, padding included; -1 if it is not known.
 
-    Fluid divides as in C, so a dim that lacks less than a stride for one window has one window, which ends outside.
-    Raises ShapeError for a dim without windows.
+    Fluid divides as in C, so a dim that is less than a stride too short for one window has one window, which ends
+    outside. Raises ShapeError for a dim without windows.
     """
     strides, paddings = ints_attr(op, "strides"), ints_attr(op, "paddings")
     listed = {"strides": len(strides), "dilations": len(dilations), "paddings": len(paddings)}
@@ -140,7 +140,7 @@ def channels_last(op: Op) -> bool:
 def image_dims(op: Op, x: TensorType, slot: str, spatial: int = 2) -> tuple[int, int, Dims]:
     """Batch, channels and spatial dims of images (or of volumes, with `spatial` 3).
 
-    Raises ShapeError where x has another number of dims.
+    Raises ShapeError if x has another number of dims.
     """
     if len(x.shape) != spatial + 2:
         what = "images have four dims" if spatial == 2 else "volumes have five dims"
@@ -310,7 +310,9 @@ def grown_dims(op: Op, dims: Dims, size: Dims) -> Dims:
 
 
 def transposed_dims(op: Op, dims: Dims, size: Dims) -> Dims:
-    """The spatial dims of the result. Raises ValueError if the strides don't allow `output_size`."""
+    """The spatial dims of the result of a transposed convolution. Raises ValueError if the strides don't allow
+    `output_size`.
+    """
     least, asked = grown_dims(op, dims, size), ints_attr(op, "output_size")
     if not asked:
         return least
@@ -398,7 +400,7 @@ declare_gradient("deformable_conv_v1", "Input Offset Filter Output@GRAD -> Input
 
 
 def moved_dims(op: Op, dims: tuple[int, ...], window: tuple[int, ...]) -> tuple[int, ...]:
-    """Height and width of the result; -1 where it is not known. Raises ShapeError where there is no window."""
+    """Height and width of the result; -1 for a dim that is not known. Raises ShapeError if no window fits."""
     strides, paddings, dilations = (ints_attr(op, name) for name in ("strides", "paddings", "dilations"))
     if not len(strides) == len(paddings) == len(dilations) == 2 or min(*strides, *dilations) < 1:
         raise ShapeError("strides, paddings and dilations must be two numbers each, strides and dilations above 0")

@@ -97,7 +97,7 @@ def _layer_norm(op: Op, types: Types) -> Types:
         tensor = given(types, slot)
         if tensor is not None and not fits(tensor.shape, (columns,)):
             disagree(slot, tensor, "X", x)
-    statistic = (TensorType(x.dtype, (prod(x.shape[:axis]),)),)  # below 0 for unknown ones, as in Fluid
+    statistic = (TensorType(x.dtype, (prod(x.shape[:axis]),)),)  # below 0 if a dim is unknown, as in Fluid
     return {"Y": (x,), "Mean": statistic, "Variance": statistic}
 
 
@@ -116,7 +116,7 @@ gradient("batch_norm")(
 
 @gradient("inplace_abn")
 def _inplace_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    """The declared gradient, with the statistics that the op has written where they are those used."""
+    """The declared gradient op. It reads the running statistics that the op has written if the op uses these."""
     made = from_declaration("inplace_abn_grad")(op, wanted)[0]
     if _global_statistics(op):
         used = {"Mean": op.outputs["MeanOut"], "Variance": op.outputs["VarianceOut"]}
@@ -181,7 +181,7 @@ declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")
 
 
 def require_vectors(types: Types, slots: tuple[str, ...], length: int, x: TensorType) -> None:
-    """Raises ShapeError unless each of the slots that is there is a vector of this length."""
+    """Raises ShapeError unless each of the slots that is not empty is a vector of this length."""
     for slot in slots:
         tensor = given(types, slot)
         if tensor is not None and not fits(tensor.shape, (length,)):
@@ -205,7 +205,7 @@ def _instance_norm(_op: Op, types: Types) -> Types:
     if len(x.shape) < 2:
         raise ShapeError(f"X is {describe(x)}, it must have images and channels", "X")
     require_vectors(types, ("Scale", "Bias"), x.shape[1], x)
-    statistic = (TensorType(x.dtype, (prod(x.shape[:2]),)),)  # below 0 for unknown ones, as in Fluid
+    statistic = (TensorType(x.dtype, (prod(x.shape[:2]),)),)  # below 0 if a dim is unknown, as in Fluid
     return {"Y": (x,), "SavedMean": statistic, "SavedVariance": statistic}
 
 
@@ -226,6 +226,6 @@ def _affine_channel(op: Op, types: Types) -> Types:
 
 
 def channel_axis(op: Op, rank: int) -> int:
-    """The dim of the channels: dim 1, but the last for NHWC. (`affine_channel` takes no layout for NHWC.)"""
+    """The index of the channels' dim: 1, or the last for NHWC. (`affine_channel` takes no layout for NHWC.)"""
     last = text(op, "data_layout") in ("NHWC", "AnyLayout") or text(op, "data_format") == "NHWC"
     return rank - 1 if last else 1

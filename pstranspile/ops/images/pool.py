@@ -68,7 +68,7 @@ def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
     if op.attrs.get("adaptive"):
         return dims if op.attrs.get("global_pooling") else tuple(ints_attr(op, "ksize"))
     if op.attrs.get("global_pooling"):
-        return tuple(min(dim, 1) for dim in dims)  # a dim that is not known stays so, as in Fluid
+        return tuple(min(dim, 1) for dim in dims)  # as in Fluid, an unknown dim stays unknown
     return tuple(window_counts(op, dims, ints_attr(op, "ksize"), (1,) * len(dims)))
 
 
@@ -124,7 +124,7 @@ def _unpool(op: Op, types: Types) -> Types:
 
 
 def unpooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The spatial dims that pooling reduces to these."""
+    """The spatial dims that pooling reduces to `dims`."""
     size, strides, paddings = (ints_attr(op, name) for name in ("ksize", "strides", "paddings"))
     return tuple(
         -1 if dim < 0 else (dim - 1) * stride - 2 * padding + k

@@ -83,9 +83,8 @@ _declare(
 def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     """The type of X op Y: the dims of Y are aligned with those of X from `axis` on, and dims of size 1 are broadcast.
 
-    Its elements are of the type `made` (default: that of X).
-
-    Raises ShapeError when dims or dtypes differ, Unknown when one is not known.
+    Its dtype is `made` (default: that of X). Raises ShapeError when dims or dtypes differ, Unknown when one is not
+    known.
     """
     x, y = one(types, "X"), one(types, "Y")
     if x.dtype is not y.dtype:
@@ -234,7 +233,9 @@ def _scale_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 @gradient("increment")
 def _increment_gradient(op: Op, _wanted: Wanted) -> tuple[Op, ...]:
-    """Counts back, so that a loop's counter has its old value while its steps run backward (as Fluid does)."""
+    """An increment by the negative step, so that a loop's counter has its old value while its steps run backward (as
+    Fluid does).
+    """
     step = op.attrs["step"]
     assert isinstance(step, float)
     return (bare_op("increment", {"X": op.outputs["Out"]}, {"Out": op.inputs["X"]}, {"step": -step}),)
@@ -258,7 +259,9 @@ declare_gradient(
 
 
 def functors(op: Op) -> tuple[str, str, bool]:
-    """The sum or product, the activation, and whether the activation comes last. Raises ShapeError for others."""
+    """(elementwise sum or product, activation, whether the activation comes last). Raises ShapeError for other
+    functors.
+    """
     given = op.attrs.get("functor_list")
     names = [name.removesuffix("_grad") for name in given] if isinstance(given, Strings) else []
     for last, pair in ((True, names[::-1]), (False, names)):

@@ -136,7 +136,7 @@ def _addmm(_op: Op, types: Types) -> Types:
 
 
 def _spreads(dims: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    """Whether a tensor of these dims broadcasts to the others."""
+    """Whether a tensor of dims `dims` broadcasts to dims `over`."""
     return len(dims) == len(over) and all(a in (1, -1, b) or b == -1 for a, b in zip(dims, over, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Quantisation: numbers rounded to integers of a few bits, by a scale that is found or tracked, and back."""
+"""Quantisation: numbers rounded to integers of a few bits by a scale, which is computed or tracked, and the inverse."""
 
 from __future__ import annotations
 

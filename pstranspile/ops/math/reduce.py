@@ -35,7 +35,9 @@ shape_rule("cumsum")(outputs_like(Out="X"))
 
 @gradient("cumsum")
 def _cumsum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    """Sums from the other end. Fluid's `axis`, `exclusive` and `reverse` are the only attributes it carries."""
+    """The sum from the other end of the dim. Of the attributes, the gradient op carries only `axis`, `exclusive` and
+    `reverse`, as in Fluid.
+    """
     attrs = {"axis": op.attrs["axis"], "exclusive": op.attrs["exclusive"], "reverse": not op.attrs["reverse"]}
     return (bare_op("cumsum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
 
@@ -162,7 +164,7 @@ declare_gradient("dist", "X Y Out Out@GRAD -> X@GRAD Y@GRAD")
 
 
 def _dim(x: TensorType, dim: int) -> int:
-    """The dim counted from 0. Raises ShapeError if X has none such."""
+    """The dim as an index from 0 on. Raises ShapeError if X has no such dim."""
     rank = len(x.shape)
     if not -rank <= dim < rank:
         raise ShapeError(f"dim {dim} is not a dim of X, which is {describe(x)}", "X")
@@ -170,7 +172,7 @@ def _dim(x: TensorType, dim: int) -> int:
 
 
 def _reduced(x: TensorType, gone: set[int], keep: bool) -> TensorType:
-    """X without these dims, or with 1 in their place."""
+    """The type of X after a reduction: without the dims in `gone`, or, with `keep`, with 1 in their place."""
     if keep:
         dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
     else:

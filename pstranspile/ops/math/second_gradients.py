@@ -22,7 +22,7 @@ for _family in (
     "images.norm",
     "tensors.shape",
 ):
-    import_module(f"pstranspile.ops.{_family}")  # which declare what is differentiated again
+    import_module(f"pstranspile.ops.{_family}")  # these families declare the ops that are differentiated again
 
 _FUNCTION = {"Out": "Out", "X": "X", "DOut": "Out@GRAD", "DX": "X@GRAD"}
 _BINARY = {**_FUNCTION, "Y": "Y"}
@@ -31,9 +31,9 @@ _BINARY = {**_FUNCTION, "Y": "Y"}
 def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BINARY, may_lack: str = "") -> None:
     """Declares `<forward>_grad_grad`, the gradient op of `<forward>_grad`, with the attributes of `forward`.
 
-    `of` maps a slot to an input or output of the gradient op. An input slot `DD...` is the gradient of what `D...`
-    holds. The output `DDOut` is the gradient of the slot that `of` gives for `DOut`. Other outputs are gradients of
-    inputs, `DX` that of X.
+    `of` maps a slot to an input or output of the gradient op. An input slot `DDX` holds the gradient of the output
+    whose name `of` gives for `DX`. The output `DDOut` is the gradient of the input whose name `of` gives for `DOut`.
+    Other outputs are gradients of inputs: `DX` is that of X.
     """
     op_type = f"{forward}_grad_grad"
     attrs = registered()[forward].attrs
@@ -54,7 +54,7 @@ def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BIN
 
 
 def _result_of(slot: str, of: Mapping[str, str]) -> str:
-    """The input of the gradient op whose gradient an output slot holds."""
+    """The input slot of the gradient op whose gradient an output slot of the second gradient op holds."""
     if slot.startswith("DD"):
         return of[slot[1:]]
     return slot.removesuffix("@GRAD") if slot.endswith("@GRAD") else slot[1:]
@@ -130,7 +130,9 @@ shape_rule("elementwise_div_grad_grad")(outputs_like(**{"DDOut": "Out", "DOut": 
 
 
 def _of_factors(out: str, x: str, y: str) -> ShapeRule:
-    """The rule of a product's second gradient: Fluid leaves out the dims of what adds up from nothing."""
+    """The shape rule of a product's second gradient. Fluid declares no dims for an output to which no
+    given input adds.
+    """
 
     def rule(_op: Op, types: Types) -> Types:
         made = {f"DD{out}": types.get(f"D{out}", ())}

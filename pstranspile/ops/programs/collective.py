@@ -17,7 +17,9 @@ _RING = {"ring_id": 0, "use_calc_stream": False}
 
 
 def _of_all(all_reduce: AllReduce = "") -> Stated:
-    """The facts of an op in which all trainers of a ring take part."""
+    """The facts of an op in which all trainers of a ring take part. `all_reduce` is the operation by which it combines
+    values.
+    """
     return {"communicates": "collective", "sends": "X", "receives": "Out", "all_reduce": all_reduce}
 
 

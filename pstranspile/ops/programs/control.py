@@ -56,7 +56,7 @@ def gradient_block(wanted: Wanted) -> GradientBlock:
 
 
 def _outer_gradients(op: Op, block: GradientBlock) -> tuple[str, ...]:
-    """The gradients that the steps of a loop read from outside: no step writes them and no block declares them."""
+    """The gradients that the steps of a loop read from outside: those that no step writes and no block declares."""
     known = {*op.inputs.get("X", ()), *op.outputs.get("Out", ())}
     result: dict[str, None] = {}
     for step in block.ops:
@@ -99,7 +99,7 @@ def _conditional_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (bare_op("conditional_block_grad", taken, gradients, attrs),)
 
 
-# Selection of branches, for a whole tensor or row by row.
+# Selection of branches, for a whole tensor or for each row.
 
 declare(
     "split_lod_tensor",
@@ -129,7 +129,7 @@ declare(
 
 @shape_rule("split_lod_tensor")
 def _split_lod_tensor(_op: Op, types: Types) -> Types:
-    part = one(types, "X")._replace(lod_level=0)  # Fluid declares all rows for each of the parts
+    part = one(types, "X")._replace(lod_level=0)  # Fluid declares each part with all rows
     return {"OutTrue": (part,), "OutFalse": (part,)}
 
 

@@ -80,7 +80,7 @@ def _number(_op: Op, _types: Types) -> Types:
 @shape_rule("tensor_array_to_tensor")
 def _as_tensor(op: Op, types: Types) -> Types:
     x, axis = one(types, "X"), int_attr(op, "axis")
-    if not x.shape:  # an array that nothing has been written to says nothing
+    if not x.shape:  # nothing has been written to the array, so its dims are not known
         return {}
     dims, stacked = list(x.shape), op.attrs.get("use_stack") is True
     rank = len(dims) + stacked

@@ -30,7 +30,7 @@ def _chunk_eval_types(_op: Op, _types: Types) -> Types:
 
 @shape_rule("edit_distance")
 def _edit_distance_types(_op: Op, _types: Types) -> Types:
-    # Fluid declares Out with the element type and, where sequences are padded, the dims of Refs: it makes others
+    # Fluid declares Out with the dtype of Refs and, if sequences are padded, also its dims; at run time these differ
     return {"SequenceNum": (TensorType(DType.INT64, (1,)),)}
 
 
@@ -223,7 +223,7 @@ def _sequence_mask_types(op: Op, types: Types) -> Types:
 @shape_rule("sequence_pad")
 def _sequence_pad_types(op: Op, types: Types) -> Types:
     x, rows = one(types, "X"), int_attr(op, "padded_length", -1)
-    # Fluid declares 1 row for each sequence where the longest one decides
+    # Fluid declares 1 row for each sequence if the longest one decides at run time
     return {"Out": (TensorType(x.dtype, (-1, rows, *x.shape[1:])),), "Length": (TensorType(DType.INT64, (-1,)),)}
 
 
@@ -241,7 +241,7 @@ def _sequence_reshape_types(op: Op, types: Types) -> Types:
 
 @shape_rule("sequence_scatter", "sequence_slice")
 def _rows_of_x(_op: Op, types: Types) -> Types:
-    return {"Out": (one(types, "X")._replace(lod_level=0),)}  # for sequence_slice, as many at most
+    return {"Out": (one(types, "X")._replace(lod_level=0),)}  # for sequence_slice, the number of rows is an upper limit
 
 
 @gradient("sequence_reverse")

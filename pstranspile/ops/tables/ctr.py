@@ -102,11 +102,11 @@ def _filter_by_instag(_op: Op, types: Types) -> Types:
     return {
         "Out": (TensorType(x.dtype, (-1, *x.shape[1:2])),),
         "LossWeight": (None,),  # f32[-1, 1]; Fluid's layer declares f64
-        "IndexMap": (TensorType(DType.INT64, (-1, -1)),),  # Fluid declares one column too few
+        "IndexMap": (TensorType(DType.INT64, (-1, -1)),),  # Fluid declares one column less than the op makes
     }
 
 
-# Search models: parameters chosen by pairs of ranks, and embeddings of groups of words found by hashing.
+# Search models: parameters selected by pairs of ranks, and embeddings of groups of words found by hashing.
 
 declare(
     "rank_attention",

@@ -97,7 +97,7 @@ shape_rule("fill_zeros_like", "assign")(outputs_like(Out="X"))
 
 @shape_rule("fill_constant", "assign_value")
 def made(op: Op, types: Types) -> Types:
-    """Tensors of dims `shape`, with -1 for dims given as tensors. Without `shape` one tensor holds all dims."""
+    """Tensors of dims `shape`. If `shape` is empty, ShapeTensor holds the dims, and each of them is -1."""
     dims = ints_attr(op, "shape")
     if not dims and "ShapeTensor" in types:
         dims = (-1,) * max(size(one(types, "ShapeTensor").shape), 0)
@@ -106,7 +106,7 @@ def made(op: Op, types: Types) -> Types:
 
 @shape_rule("fill_constant_batch_size_like")
 def made_like(op: Op, types: Types) -> Types:
-    """Tensors of dims `shape`, with one dim taken from Input (with LoD: the number of sequences)."""
+    """Tensors of dims `shape`, in which one dim is that of Input (if Input has LoD: its number of sequences)."""
     like = one(types, "Input")
     dims = list(ints_attr(op, "shape"))
     source, target = int_attr(op, "input_dim_idx"), int_attr(op, "output_dim_idx")
@@ -224,7 +224,7 @@ def _diag(_op: Op, types: Types) -> Types:
 
 
 def diagonal_dims(op: Op, rank: int) -> tuple[int, int] | None:
-    """The dims of the matrices of diag_embed, as non-negative numbers; None if they are not two dims."""
+    """The indices of the two dims of diag_embed's matrices, from 0 on; None if the attributes don't name two dims."""
     dims = int_attr(op, "dim1", -2), int_attr(op, "dim2", -1)
     if not all(-rank <= dim < rank for dim in dims) or dims[0] % rank == dims[1] % rank:
         return None
@@ -232,7 +232,7 @@ def diagonal_dims(op: Op, rank: int) -> tuple[int, int] | None:
 
 
 def no_diagonal_dims(op: Op, rank: int) -> str:
-    """The error message for an op for which `diagonal_dims` gives None."""
+    """The error message for an op for which `diagonal_dims` returns None."""
     return f"dim1 {int_attr(op, 'dim1', -2)} and dim2 {int_attr(op, 'dim2', -1)} are not two of {rank} dims"
 
 
@@ -260,7 +260,7 @@ def _linspace(_op: Op, types: Types) -> Types:
 
 
 def eye_dims(op: Op) -> tuple[int, int]:
-    """The rows and columns of an identity matrix."""
+    """(rows, columns) of an identity matrix."""
     rows, columns = int_attr(op, "num_rows"), int_attr(op, "num_columns", -1)
     return rows, rows if columns == -1 else columns
 
@@ -439,5 +439,5 @@ def _random_crop(op: Op, types: Types) -> Types:
 def _shuffle_batch(_op: Op, types: Types) -> Types:
     x = one(types, "X")
     seed = types.get("Seed", ())
-    made = tuple(type_ and type_._replace(shape=type_.shape or (0,)) for type_ in seed)  # Fluid's dims of an unknown
+    made = tuple(type_ and type_._replace(shape=type_.shape or (0,)) for type_ in seed)  # as Fluid does
     return {"Out": (x,), "ShuffleIdx": (TensorType(DType.INT64, (-1,)),), "SeedOut": made}

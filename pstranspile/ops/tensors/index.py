@@ -143,7 +143,9 @@ declare(
 
 
 def _picked(x: TensorType, index: TensorType) -> tuple[int, ...]:
-    """The dims of the slices of x at the positions in `index`. Raises ShapeError if a position has too many numbers."""
+    """The dims of the slices of x at the positions in `index`. Raises ShapeError if positions have more numbers than x
+    has dims.
+    """
     depth = index.shape[-1]
     if len(index.shape) < 2:
         raise ShapeError(f"Index is {describe(index)}, it must have at least two dims", "Index")

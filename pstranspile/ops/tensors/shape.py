@@ -117,7 +117,7 @@ def _reshape(op: Op, types: Types) -> Types:
         raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
     dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
     whole = size(x.shape)
-    if whole <= 0:  # dims of 0 count as unknown, as in Fluid
+    if whole <= 0:  # as in Fluid, dims of 0 count as unknown
         return _reshaped(x, dims)
     if asked.count(-1) == 1 and "ShapeTensor" not in types:
         rest = size(tuple(dim for dim in dims if dim != -1))
@@ -144,7 +144,7 @@ def _squeeze(op: Op, types: Types) -> Types:
     axes = ints_attr(op, "axes")
     rank = len(x.shape)
     if not axes and min(x.shape) < 0:
-        return {"XShape": _without_data(x)}  # an unknown dim may be of size 1
+        return {"XShape": _without_data(x)}  # an unknown dim may turn out to be of size 1
     if flag(op, "ones_only") and axes and all(-rank <= axis < rank for axis in axes):
         gone = {axis % rank for axis in axes if x.shape[axis] == 1 or x.shape[axis] < 0}
         return _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
@@ -176,7 +176,7 @@ def _unsqueeze(op: Op, types: Types) -> Types:
 def _flatten(op: Op, types: Types) -> Types:
     x = one(types, "X")
     axis = int_attr(op, "axis")
-    return _reshaped(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))  # below 0 for unknown ones, as in Fluid
+    return _reshaped(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))  # below 0 if a dim is unknown, as in Fluid
 
 
 @shape_rule("reshape2_grad", "transpose2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
@@ -232,7 +232,7 @@ declare_gradient("stack", "Y@GRAD -> X@GRAD*", linear=True, result_lod="none")
 
 
 def axis_of(op: Op, tensor: TensorType, rank: int = 0) -> int:
-    """The attribute `axis` as a non-negative number. Raises ShapeError if X has no such dim."""
+    """The attribute `axis` as an index from 0 on. Raises ShapeError if X has no such dim."""
     axis, rank = int_attr(op, "axis"), rank or len(tensor.shape)
     if not -rank <= axis < rank:
         raise ShapeError(f"axis is {axis}, but X is {describe(tensor)}", "X")
@@ -331,7 +331,7 @@ def _unbind_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 def _partial_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    """The gradient of a partial op, which carries only the choice of columns."""
+    """The gradient op of a partial op. Of the attributes it carries only the choice of columns."""
     inputs = {"X": op.inputs["X"], "Out@GRAD": output_gradients(op, "Out")}
     attrs = {name: op.attrs[name] for name in ("start_index", "length")}
     return (bare_op(f"{op.type}_grad", inputs, {"X@GRAD": wanted.placed(op, "X")}, attrs),)
@@ -348,7 +348,7 @@ def _unbind(op: Op, types: Types) -> Types:
     if not fits(x.shape[axis : axis + 1], (parts,)):
         raise ShapeError(f"X is {describe(x)}, dim {axis} can't be cut into {parts} slices", "X")
     lod = x.lod_level if op.type == "unbind" and axis else 0
-    # of one dim Fluid makes parts without dims, which are not known here
+    # for one dim, Fluid makes parts without dims, which are unknown here
     part = TensorType(x.dtype, (*x.shape[:axis], *x.shape[axis + 1 :]), lod)
     return {slot: (part,) * parts}
 
@@ -437,7 +437,7 @@ def _crop(op: Op, types: Types) -> Types:
         shape = like.shape
     if ("Shape" in types and "ShapeTensor" not in types) or not shape:
         shape = (-1,) * len(x.shape)
-    elif op.type == "crop_tensor":  # 0 stands for a variable, -1 for what is left, where that is known
+    elif op.type == "crop_tensor":  # 0 stands for a variable, -1 for the rest of the dim, if that is known
         first = ints_attr(op, "offsets") or (-1,) * len(x.shape)
         left = [dim - at if at >= 0 and dim >= 0 else -1 for dim, at in zip(x.shape, first, strict=False)]
         shape = tuple(rest if size == -1 else size or -1 for size, rest in zip(shape, left, strict=False))
@@ -515,7 +515,7 @@ declare_gradient("expand", "X ExpandTimes? expand_times_tensor*? Out@GRAD -> X@G
 
 
 def _cut(dim: int, start: int, end: int) -> int:
-    """The number of elements from start to end of a dim; negative positions count from the end."""
+    """The number of elements of a dim from `start` to `end`; negative positions count from the end."""
     if dim < 0:
         return -1
     first = max(start + dim, 0) if start < 0 else min(start, dim)
@@ -585,14 +585,15 @@ def _reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 # Shapes
 
 BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))
-"""The bounds of a strided_slice: attributes, and the slots that may give them as tensors."""
+"""The bounds of a strided_slice: the attribute, and the slot whose tensor may give the bounds instead."""
 
 
 def span(axis: int, dim: int, start: int, end: int, step: int) -> tuple[int, int]:
-    """The elements of a dim that a strided_slice goes through, from the first to behind the last; maybe none.
+    """(index of the first element, index after the last element) of the range that a strided_slice passes through; the
+    range may be empty.
 
-    Bounds count from the end where they are negative, but an `end` of -1 of a step backwards means the beginning.
-    Raises ValueError where they are the wrong way around, as Fluid does before it cuts them off at the ends of the dim.
+    Negative bounds count from the end, but an `end` of -1 with a negative step means the beginning. Raises ValueError
+    if the bounds are in the wrong order, as Fluid does before it clips them to the dim.
     """
     first = start + dim if start < 0 else start
     stop = end + dim if end < 0 and not (end == -1 and step < 0) else end

@@ -73,7 +73,7 @@ declare_gradient("huber_loss", "Residual Out@GRAD -> X@GRAD Y@GRAD")
 
 
 def _require_rows(x: TensorType, label: TensorType) -> None:
-    """Labels of rows: the leading dims of X, with or without a last dim of size 1."""
+    """Raises ShapeError unless the labels have the leading dims of X, with or without a last dim of size 1."""
     leading = x.shape[:-1]
     if not fits(label.shape, leading) and not fits(label.shape, (*leading, 1)):
         raise ShapeError(f"Label is {describe(label)}, which is not one label for each row of {describe(x)}", "Label")
@@ -220,7 +220,7 @@ shape_rule("margin_rank_loss_grad")(results_like("Label", "X1@GRAD X2@GRAD"))
 
 
 def _one_each(scores: Dims, labels: Dims) -> bool:
-    """Whether dims are alike, or both are one number for each row: [rows] or [rows, 1]."""
+    """Whether the dims of scores and labels fit, or one is [rows] and the other [rows, 1]."""
     if len(scores) == len(labels):
         return fits(scores, labels)
     return {len(scores), len(labels)} == {1, 2} and fits((*scores, 1)[:2], (*labels, 1)[:2])

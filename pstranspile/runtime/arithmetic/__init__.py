@@ -1,8 +1,8 @@
 """The functions that kernels calculate with: products, elementwise functions and sums, in numpy's rounding or another.
 
-A kernel calls `dot`, `exp`, `root`, `sum_over`, ... and does not depend on how these are rounded. `numpy` holds numpy's
-versions; within `arithmetic(module)` those of another module are used, as of `pstranspile.fluid.arithmetic`. The choice
-is looked up at every call, so it also holds for programs that were prepared before.
+A kernel calls `dot`, `exp`, `root`, `sum_over`, ... and does not depend on how these are rounded. `numpy` has numpy's
+versions; within `arithmetic(module)` the functions of another module are used, such as `pstranspile.fluid.arithmetic`.
+The choice is looked up at every call, so it also holds for programs that were prepared before.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _CHOSEN: ContextVar[ModuleType | None] = ContextVar("arithmetic", default=None)
-"""The module whose functions are chosen; None: numpy's."""
+"""The module whose functions are used; None: numpy's functions."""
 
 
 @contextmanager
 def arithmetic(module: str = "") -> Generator[None]:
-    """Rounds f32 values by the functions of a module for what this thread runs within the context.
+    """Makes kernels that this thread runs within the context compute f32 values with the functions of a module.
 
     `module` is the import path of a module that has the functions of `pstranspile.runtime.arithmetic` under their
     names; "" returns to numpy's arithmetic. docs/reference/kernels.md, "Two arithmetics", lists the ops that depend on
@@ -48,9 +48,9 @@ def arithmetic(module: str = "") -> Generator[None]:
 
 
 def arithmetic_name(module: str | None = None) -> str:
-    """The name of an arithmetic, as options and checkpoints write it: `numpy`, or the `NAME` of a module.
+    """The name of an arithmetic in options and checkpoints: `numpy`, or the `NAME` of a module.
 
-    `module` is an import path as `arithmetic` takes it; None stands for what is chosen in this context.
+    `module` is an import path, as for `arithmetic`; None stands for the arithmetic of this context.
     """
     if module is None:
         chosen = _CHOSEN.get()
@@ -60,15 +60,15 @@ def arithmetic_name(module: str | None = None) -> str:
 
 
 def same_everywhere() -> bool:
-    """Whether the result of an element does not depend on its position in the array.
+    """Whether the result for an element does not depend on its position in the array.
 
-    An arithmetic may compute elements several at a time, and the last few of an array in another way, as Fluid's does.
+    An arithmetic may compute several elements at a time, and the last few of an array differently, as Fluid's does.
     """
     return _CHOSEN.get() is None
 
 
 def either(plain: Callable[P, T], otherwise: Callable[P, T]) -> Callable[P, T]:
-    """A function that is `plain` in numpy's arithmetic, and another one in a chosen arithmetic."""
+    """A function that calls `plain` in numpy's arithmetic, and `otherwise` in another one."""
 
     @wraps(plain)
     def chosen(*arguments: P.args, **options: P.kwargs) -> T:
@@ -78,11 +78,7 @@ def either(plain: Callable[P, T], otherwise: Callable[P, T]) -> Callable[P, T]:
 
 
 def word(plain: Callable[P, T]) -> Callable[P, T]:
-    """A function that is `plain`, but for f32 arrays in a chosen arithmetic the function of the same name there.
-
-    The array is the first argument. The function is generated with the parameters of `plain`, because passing on
-    arbitrary arguments takes longer than the calculation itself for a small array.
-    """
+    """A function that calls `plain`, but for f32 arrays in another arithmetic the function with the same name there."""
     name, signature = plain.__name__, inspect.signature(plain)
     bare = [parameter.replace(annotation=Parameter.empty) for parameter in signature.parameters.values()]
     names = ", ".join(signature.parameters)

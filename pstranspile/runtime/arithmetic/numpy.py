@@ -16,16 +16,18 @@ from pstranspile.runtime.values import Array
 # The error function, which numpy does not have.
 
 _END = 6
-"""erf(6) is 1 - 2e-17, which is 1 in float64."""
+"""The number from which on erf is 1 in float64: erf(6) is 1 - 2e-17."""
 _FINE = {"float64": (32, 8), "float32": (1024, 3)}
-"""For each dtype the points of the table per unit, and the terms of the series around each point, for errors of about
-1e-16 and 1e-10.
+"""For each dtype, the number of points of the table per unit, and of terms of the series around each point, for errors
+of about 1e-16 and 1e-10.
 """
 
 
 @lru_cache(maxsize=2)
 def _table(steps: int, terms: int) -> Array:
-    """Taylor coefficients of erf at 0, 1/steps, ..., 6: `_table(...)[n, k]` is that of the power n around k/steps."""
+    """Taylor coefficients of erf around 0, 1/steps, ..., 6: `_table(...)[n, k]` is that of the power n
+    around k/steps.
+    """
     at = np.arange(_END * steps + 1) / steps
     coefficients = np.empty((terms, len(at)))
     coefficients[0] = [math.erf(point) for point in at]
@@ -60,7 +62,7 @@ def erf(x: Array) -> Array:
 
 
 def number_of(x: Array) -> Callable[[float], Any]:
-    """The type of numbers that are calculated with an array."""
+    """The type of the numbers that are combined with an array, so that its dtype stays."""
     return float
 
 
@@ -68,7 +70,7 @@ def number_of(x: Array) -> Callable[[float], Any]:
 
 
 def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
-    """The product of two matrices, each transposed first if asked, times a factor."""
+    """The product of two matrices, each transposed first if requested, times `factor`."""
     result = product(a.T if transpose_a else a, b.T if transpose_b else b)
     if factor != 1:
         result *= factor
@@ -77,51 +79,55 @@ def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False
 
 _FEW_ROWS = 8
 _LARGE = 1 << 14
-"""Up to this many rows, and from this many elements on, separate products of rows with a matrix are faster than one
-product.
+"""For up to `_FEW_ROWS` rows and a matrix of at least this many elements, separate products of each row with the matrix
+are faster than one product.
 
-For several rows the library first rearranges the matrix.
+For several rows the BLAS library first rearranges the matrix.
 """
 _SOME_ROWS = 48
-"""From `_FEW_ROWS` to this many rows of single precision, the product with a large transposed matrix is faster as that
-of the matrix as it lies in memory with the transposed rows, which is then transposed.
+"""For more than `_FEW_ROWS` rows up to this many, in single precision, the product with a large transposed matrix is
+computed as the transpose of (the matrix as it lies in memory @ the transposed rows), which is faster.
 """
 _WIDE = 384
-"""The size from which both dims of a matrix allow `_MORE_ROWS` rows."""
+"""The size that both dims of a matrix must have so that `_MORE_ROWS` applies."""
 
 _MORE_ROWS = 112
-"""The most rows of a small product where both dims of the matrix are at least `_WIDE`."""
+"""The most rows of a small product if both dims of the matrix are at least `_WIDE`."""
 
 
 _FEW_FACTORS = 10**6
 _FEW_RESULTS = 1200
-"""Up to this many multiplications, and for a transposed matrix up to this many elements of the result, the library
-multiplies without rearranging the matrix.
+"""For up to this many elements of the result, the BLAS library multiplies with a transposed matrix without rearranging
+it. (For other matrices, `_FEW_FACTORS` multiplications are the limit.)
 """
 
 
 def is_small(rows: int, b: Array) -> bool:
-    """Whether the product of this many rows with a matrix like b is one that the library is fast at."""
+    """Whether the BLAS library multiplies this many rows with a matrix like b without rearranging the matrix, which is
+    fast.
+    """
     if rows * b.size > _FEW_FACTORS:
         return False
     return b.strides[1] == b.itemsize or rows * b.shape[1] <= _FEW_RESULTS
 
 
 _FEW_TERMS = 40
-"""Up to this many terms, products of `_FEW_FACTORS` multiplications each are faster than a large one."""
+"""For up to this many terms of each sum, products of `_FEW_FACTORS` multiplications each are faster than one large
+product.
+"""
 _FEWEST_ROWS = 12
-"""The fewest rows of a product that is made in parts."""
+"""The fewest rows of a part, if a product is computed in parts."""
 
 _FEWEST_COLUMNS = 64
-"""The fewest columns of a product that is made in parts."""
+"""The fewest columns of a part, if a product is computed in parts."""
 
 _MOST_COLUMNS = 4096
-"""The width from which on products of some columns write too scattered memory."""
+"""The width from which on products of some columns write memory that is too scattered."""
 
 
 def _in_parts(a: Array, b: Array) -> Array | None:
-    """The product of a transposed matrix with few columns, as the gradient of weights for a small batch is one; None if
-    parts of it are not faster.
+    """The product of a transposed matrix with few columns and b, computed in parts, as for the gradient of weights for
+    a small batch; None if parts are not faster.
     """
     rows, terms = a.shape
     columns = b.shape[1]
@@ -156,11 +162,11 @@ def product(a: Array, b: Array) -> Array:
 
 
 Product: TypeAlias = Callable[[Array, Array, Array], object]
-"""Writes the product of two matrices into a third one with contiguous rows."""
+"""A function that writes the product of two matrices into a third one with contiguous rows."""
 
 
 def product_of(rows: int, b: Array) -> Product:
-    """The fastest function for products of this many rows with a matrix like b, chosen once for many products."""
+    """The fastest function for products of this many rows with a matrix like b. It is chosen once for many products."""
     return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE and not is_small(rows, b) else np.ndarray.dot
 
 
@@ -169,8 +175,8 @@ def _row_by_row(a: Array, b: Array, out: Array) -> None:
 
 
 def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
-    """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked,
-    times a factor.
+    """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if requested,
+    times `factor`.
     """
     left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
     if left.ndim == 3 and right.ndim == 4 and right.shape[-1] <= _FEW_COLUMNS and len(left) == right.shape[1]:
@@ -183,11 +189,13 @@ def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = Fa
 
 
 _FEW_COLUMNS = 16
-"""Up to this many columns, one product with the columns of all matrices is faster than a product for each matrix."""
+"""For up to this many columns, one product with the columns of all matrices is faster than a product
+for each matrix.
+"""
 
 
 def _of_shared_matrices(a: Array, b: Array) -> Array:
-    """The products of [groups, m, k] with every one of [count, groups, k, n]."""
+    """The products of the matrices a [groups, m, k] with b [count, groups, k, n]: [count, groups, m, n]."""
     count, groups, terms, columns = b.shape
     together = b.transpose(1, 2, 0, 3).reshape(groups, terms, count * columns)
     return np.matmul(a, together).reshape(groups, a.shape[1], count, columns).transpose(2, 0, 1, 3)
@@ -197,8 +205,8 @@ def sum_of_products(a: Array, b: Array) -> Array:
     """The sum over i of a[i] times b[i], the matrices in b transposed: [count, ..., m, k], [count, ..., n, k] give
     [..., m, n].
 
-    Where the matrices have few columns for their rows, all of them make one product: to move them takes less time than
-    to write a product for each of them and to add these up.
+    If the matrices have few columns for their rows, all of them are joined to one product: moving them takes less time
+    than writing a product for each of them and adding the products up.
     """
     *_, m, k = a.shape
     if a.ndim == 4 and k * (m + b.shape[-2]) < m * b.shape[-2]:
@@ -275,7 +283,7 @@ def power(x: Array, y: Any) -> Array:
 
 
 def root(x: Array, out: Array | None = None) -> Array:
-    """The square root of every element; the memory of `out` may be used."""
+    """The square root of every element; the memory of `out` may be used for the result."""
     return np.sqrt(x, out=out)
 
 
@@ -298,18 +306,18 @@ def total(x: Array) -> Array:
 
 
 def norm(x: Array) -> Any:
-    """The root of the sum of the squares of all elements, as a number."""
+    """The L2 norm of all elements, as a number."""
     flat = x.reshape(-1).astype(np.float64, copy=False)
     return np.sqrt(np.dot(flat, flat))
 
 
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum over axes along which an operand was broadcast."""
+    """The sum over axes, along which an operand was broadcast."""
     return np.add.reduce(x, axis=axes, dtype=x.dtype)
 
 
 def sum_of_row(x: Array, axis: int) -> Array:
-    """The sum along an axis, kept as a dim, as the gradient of a softmax computes it."""
+    """The sum along an axis, which is kept as a dim, as the gradient of a softmax computes it."""
     return np.add.reduce(x, axis=axis, keepdims=True)
 
 
@@ -319,9 +327,9 @@ def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
 
 
 def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
-    """The sum over all dims but the channels, which are dim 1 or the last, as batch_norm computes it.
+    """The sum over all dims but the channels, which are dim 1 or the last dim, as batch_norm computes it.
 
-    `in_memory`: whether x is a variable rather than the result of an expression.
+    `in_memory`: x is a variable rather than the result of an expression.
     """
     return np.add.reduce(x, axis=over)
 
@@ -342,7 +350,7 @@ def norm_grad_mean(x: Array) -> Array:
 
 
 def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
-    """exp(x) over its sum along an axis, and that sum, kept as a dim. x may be overwritten."""
+    """(exp(x) divided by its sum along an axis, this sum with the axis kept as a dim). x may be overwritten."""
     np.exp(x, out=x)
     if axis in (-1, x.ndim - 1):
         sums = np.empty((*x.shape[:-1], 1), x.dtype)
@@ -354,8 +362,8 @@ def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[Array], Array]) -> Array:
-    """-log of the shares that `shares_of_exp` gave for x, with the sum that it gave, at the elements that `pick`
-    selects.
+    """-log of the shares of x at the elements that `pick` selects, from the results of `shares_of_exp`, the shares and
+    their sums `of_all`.
 
     The logarithm of the sum is more precise than that of a share.
     """
@@ -363,13 +371,13 @@ def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[
 
 
 def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
-    """The softmax of each of several contiguous runs, none of them empty, that make up an array of dims [n]."""
+    """The softmax of each of several contiguous runs that make up an array of dims [n]. No run is empty."""
     powers = np.exp(x - np.maximum.reduceat(x, starts).repeat(lengths))
     powers /= np.add.reduceat(powers, starts).repeat(lengths)
     return powers
 
 
-# Gradients of activations: from the gradient `dy` of the result and from the result `y`, of the same dims.
+# Gradients of activations, from the gradient `dy` of the result and the result `y`, of the same dims.
 
 
 def tanh_grad(dy: Array, y: Array) -> Array:

@@ -22,11 +22,11 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular, require_local
 
-# Folders in which output is made ready: hidden, locked while their process lives, and put in place at once.
+# Folders in which output is prepared: hidden, locked while their process lives, and renamed to their place at once.
 
 try:
     import fcntl
-except ImportError:  # on Windows; what killed processes leave stays there
+except ImportError:  # on Windows; folders that killed processes leave are not removed there
     fcntl = None
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -36,8 +36,8 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) -> Generator[Path]:
     """A new folder `<prefix><process>-<number><suffix>` in `parent`, removed with its files at the end of the block.
 
-    Folders of such names that killed processes have left there are removed first: a folder whose lock is free belongs
-    to no process. `mode` sets who may read it, as far as the process's mask allows it. Raises OSError.
+    Folders of such names that killed processes have left are removed first: a folder whose lock is free belongs to no
+    process. `mode` sets who may read it, as far as the process's mask allows it. Raises OSError.
     """
     remove_abandoned(parent, prefix, suffix)
     number = 0
@@ -50,7 +50,7 @@ def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) 
             continue
         lock = _locked(work)
         if lock is not None:
-            break  # else another process has removed it before it was locked
+            break  # otherwise another process has removed the folder before it was locked
     try:
         yield work
     finally:
@@ -61,7 +61,7 @@ def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """Keeps other processes that do the same with this folder waiting until the end of the block."""
+    """Holds a lock on a folder until the end of the block. Other processes that call this for the same folder wait."""
     handle = _locked(folder)
     try:
         yield
@@ -71,15 +71,15 @@ def locked(folder: Path) -> Generator[None]:
 
 
 class Reading:
-    """Keeps a folder from being removed by `locked_if_free` until `close`, or until nobody has this object.
+    """Protects a folder from being removed by users of `locked_if_free` until `close`, or until this object is deleted.
 
-    `there` is false for a folder that is gone.
+    `there` is false if the folder does not exist.
     """
 
     def __init__(self, folder: Path):
         try:
             handle = _locked(folder, shared=True)
-        except OSError:  # it may not be listed: only the files in it may be read
+        except OSError:  # the folder may not be listed: only the files in it may be read
             handle = -1
         self.there = handle is not None
         self.close = finalize(self, _close, handle)
@@ -93,7 +93,9 @@ def _close(handle: int | None) -> None:
 
 @contextlib.contextmanager
 def locked_if_free(folder: Path) -> Generator[bool]:
-    """Locks a folder until the end of the block, unless it is taken; gives whether it was free."""
+    """Locks a folder until the end of the block, unless it is locked already. Yields whether this
+    process got the lock.
+    """
     handle = _locked(folder, wait=False) if fcntl is not None else -1
     try:
         yield handle is not None
@@ -102,18 +104,18 @@ def locked_if_free(folder: Path) -> Generator[bool]:
 
 
 class FileLock:
-    """The lock of a file that is made for it, until `close`, until nobody has this object, or until the process ends.
+    """A lock in the form of an empty file, held until `close`, until this object is deleted, or until the process ends.
 
-    `shared` locks exclude only those that are not. `taken` says that others have it. Where the system has no locks, all
-    get it. The last one that closes removes the file. Raises OSError, also for what no lock has left: these are empty
-    files.
+    `shared` locks exclude only locks that are not shared. `taken` is true if another process holds the lock. On a
+    system without locks, everybody gets it. The last one that closes the lock removes the file. Raises OSError, also if
+    the file exists and is not empty, thus not a lock.
     """
 
     def __init__(self, path: Path, *, shared: bool = False):
         handle = _file_handle(path, shared)
         self.taken = handle is None
         self.close = finalize(self, _free, path, handle)
-        """Lets others have the lock."""
+        """Releases the lock."""
 
 
 def _file_handle(path: Path, shared: bool) -> int | None:
@@ -135,20 +137,22 @@ def _file_handle(path: Path, shared: bool) -> int | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
-        os.close(handle)  # who had it before has just removed the file
+        os.close(handle)  # the previous holder has just removed the file
 
 
 def _free(path: Path, handle: int | None) -> None:
     if handle is None or handle < 0 or fcntl is None:
         return
-    with contextlib.suppress(OSError):  # others share it
+    with contextlib.suppress(OSError):  # others hold a shared lock
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)
     os.close(handle)
 
 
 def _locked(folder: Path, *, wait: bool = True, shared: bool = False) -> int | None:
-    """A handle that holds the lock of a folder (-1 where there are no locks); None if it is taken, or is gone."""
+    """A file handle that holds the lock of a folder (-1 if there are no locks); None if the folder is locked, or does
+    not exist.
+    """
     if fcntl is None:
         return -1 if wait else None
     try:
@@ -161,7 +165,7 @@ def _locked(folder: Path, *, wait: bool = True, shared: bool = False) -> int | N
             return handle
     except FileNotFoundError:
         pass
-    except OSError as problem:  # taken, or a file system without locks
+    except OSError as problem:  # locked by others, or a file system without locks
         if wait and problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             return handle
     os.close(handle)
@@ -169,9 +173,9 @@ def _locked(folder: Path, *, wait: bool = True, shared: bool = False) -> int | N
 
 
 def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
-    """Removes what killed processes have left in `parent` under names of work folders. Raises OSError.
+    """Removes the work folders that killed processes have left in `parent`. Raises OSError.
 
-    Between `prefix` and a process's number may stand other numbers.
+    Other numbers may stand between `prefix` and a process's number.
     """
     left = re.compile(f"{re.escape(prefix)}[0-9.]+-[0-9]+{re.escape(suffix)}")
     with os.scandir(parent) as entries:
@@ -187,7 +191,9 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Each takes the other's name, in one step of the file system; False where that can't be done."""
+    """Exchanges the names of two files or folders in one step of the file system. Returns False if that is not
+    possible.
+    """
     rename = _renameat2()
     if rename is None:
         return False
@@ -197,7 +203,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @cache
 def _renameat2() -> Any:
-    """The function of that name of the C library, None where it has none (it is Linux's)."""
+    """The function `renameat2` of the C library (Linux's); None if the library does not have it."""
     try:
         return ctypes.CDLL(None).renameat2
     except (OSError, AttributeError, TypeError):
@@ -205,24 +211,25 @@ def _renameat2() -> Any:
 
 
 PLAN_FILE = "plan.json"
-"""The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
+"""The name of the file that every compile writes; a folder that has it holds the outputs of an earlier compile."""
 
 START_FILE = "start.npz"
-"""The values that a compiled job starts with, where its source has values; the plan then names this file as `start`."""
+"""The file of the values that a compiled job starts with, if its source has values; the plan's key `start` names it."""
 
 _MOST_OF_A_PLAN = 1 << 30
-"""Bytes that the file of a plan may have."""
+"""The most bytes that the file of a plan may have."""
 
 _WORK_PREFIX = ".pstranspile-"
 _ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
 
 
 Content: TypeAlias = bytes | Sequence[bytes | memoryview]
-"""What a file holds, in one piece or in several, one after another."""
+"""The content of a file, in one piece or in several consecutive ones."""
 
 
 def write_variables(folder: str | os.PathLike[str], files: Mapping[str, Sequence[bytes | memoryview]]) -> None:
-    """Writes the files of variables as `write_outputs` does a set; where a `/` in a name makes folders, one by one.
+    """Writes the files of variables as `write_outputs` writes a set of files; if names contain a `/`, which makes
+    folders, one by one.
 
     Raises DiagnosticError.
     """
@@ -243,14 +250,14 @@ def _write(path: Path, data: Content) -> None:
 
 
 def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
-    """Writes `files` (name -> content) into `folder`, which is made if there is none.
+    """Writes `files` (name -> content) into `folder`, which is made if it does not exist.
 
-    They are first written into a second folder next to it, together with its other files; that folder then takes its
-    place at once. At any moment, also if this process is killed, it holds the old set or the new one. Where folders
-    can't be exchanged (it is the current folder, holds other folders, or the system can't) the files are renamed one by
-    one. If anything fails the folder is as it was before (and gone if it was made for this). When both the folder and
-    `files` have a plan, the files of roles that the earlier compile left and this one does not have are removed; all
-    other files of the folder stay. Raises DiagnosticError when a file can't be written.
+    The files are first written into a second folder next to it, together with the other files of `folder`; the second
+    folder then replaces `folder` in one step. At any moment, also if this process is killed, `folder` holds the old set
+    or the new one. If folders can't be exchanged (it is the current folder, holds other folders, or the system can't),
+    the files are renamed one by one. If anything fails, the folder is as it was before (and is removed if it was made
+    for this). When both the folder and `files` have a plan, files of roles that the earlier compile left and this one
+    does not have are removed; all other files of the folder stay. Raises DiagnosticError when a file can't be written.
     """
     _require_names(folder, files)
     with _told(Path(folder)):
@@ -281,7 +288,7 @@ def _require_no_folders(folder: Path, files: Mapping[str, Content]) -> None:
 
 @contextmanager
 def _told(target: Path) -> Generator[None]:
-    """Raises DiagnosticError for what the file system refuses."""
+    """Converts errors of the file system into DiagnosticErrors."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
@@ -289,7 +296,7 @@ def _told(target: Path) -> Generator[None]:
 
 
 def write_output(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes one file, whole or not at all; its folder is made if there is none.
+    """Writes one file, whole or not at all; its folder is made if it does not exist.
 
     What is not a regular file (a terminal, a pipe) is written to directly. Raises DiagnosticError.
     """
@@ -308,7 +315,9 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 class _Kind(NamedTuple):
-    """A kind of file: what it is called, how it begins as it is written here, and what else it must be."""
+    """A kind of file that commands write: its name in messages, a pattern of its first bytes, and a further check of
+    its content.
+    """
 
     called: str
     begins: re.Pattern[bytes]
@@ -316,14 +325,14 @@ class _Kind(NamedTuple):
 
 
 def _holds_arrays(beginning: bytes, file: Path) -> bool:
-    """Whether the first file of an archive is an array; other archives (documents, packages) begin with other files."""
+    """Whether the first file in an archive is an array. Other archives (documents, packages) begin with other files."""
     del file
     length = int.from_bytes(beginning[26:28], "little")
     return beginning.startswith(b"PK\x05") or beginning[30 : 30 + length].endswith(b".npy")
 
 
 def _says_written(beginning: bytes, file: Path) -> bool:
-    """Whether metadata are those of an export, which says so of the order of declarations."""
+    """Whether metadata are those of an export, which always has the key `declarations_in_order`."""
     del beginning
     try:
         held: Any = json.loads(read_regular(file, _MOST_OF_A_PLAN))
@@ -333,7 +342,7 @@ def _says_written(beginning: bytes, file: Path) -> bool:
 
 
 _TEXT = rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*"
-"""What may stand before the first statement of a text: a byte order mark, blanks and comments."""
+"""Matches what may precede the first statement of a text: a byte order mark, blanks and comments."""
 
 _KINDS: Mapping[str, _Kind] = {
     "npz": _Kind("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06"), _holds_arrays),
@@ -364,17 +373,18 @@ _KINDS: Mapping[str, _Kind] = {
     "chart": _Kind("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
     "values": _Kind("file of a variable", re.compile(rb"\0{4}[\0-\x1f]\0{7}")),
 }
-"""Kinds of files: those that commands write say in their first bytes, or in what they hold, that they are such."""
+"""Kinds of files that commands write. Their first bytes or their content show that a command wrote them."""
 
 _BEGINNING = 1 << 16
-"""How many bytes of a file are looked at for its kind."""
+"""The number of bytes of a file that are examined for its kind."""
 
 
 def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = (), kind: str = "") -> None:
-    """Raises DiagnosticError where a file could not be written; asked before the long work whose result it holds.
+    """Raises DiagnosticError if a file can't be written. It is called before the long work whose result the file will
+    hold.
 
-    `inputs` are files that it must not take the place of (None for those that are not given). A file that is there is
-    replaced if it is empty or of this `kind` ("": whatever it is).
+    The file may not be one of `inputs` (None for inputs that are not given). An existing file may only be replaced if
+    it is empty or of this `kind` ("": any).
     """
     target = Path(path)
     with _told(target):
@@ -389,26 +399,28 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
 
 
 def require_writable_folder(path: str | os.PathLike[str]) -> None:
-    """Raises DiagnosticError where a folder, which need not be there yet, could take no files."""
+    """Raises DiagnosticError if no files can be written to a folder, which need not exist yet."""
     with _told(Path(path)):
         require_local(path)
         _require_place(Path(path).resolve(), Path(path))
 
 
 def _require_place(folder: Path, target: Path) -> None:
-    """Raises OSError about `target` where nothing can be written to a folder, or to where it would be made."""
+    """Raises OSError about `target` if no file can be written to a folder, or, if it does not exist, to the nearest
+    folder above it that exists.
+    """
     place = next(above for above in (folder, *folder.parents) if os.path.lexists(above))
     if not place.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "", str(place))
-    try:  # what says why: rights may forbid it, or the file system may take no files from anybody
+    try:  # Only trying shows why: rights may forbid it, or the file system may accept no files from anybody.
         TemporaryFile(dir=place).close()
     except OSError as problem:
         raise OSError(problem.errno, problem.strerror, str(target)) from None
 
 
 def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> None:
-    """Raises DiagnosticError where a file of a folder would be replaced that isn't of the kind which is to be written
-    there, by the name of the file.
+    """Raises DiagnosticError if a file in a folder would be replaced that is not of the kind to be written. `kinds`
+    maps the names of files to kinds.
     """
     with _told(Path(folder)):
         for name, kind in kinds.items():
@@ -426,7 +438,7 @@ def _require_kind(target: Path, kind: str) -> None:
 
 
 def _require_other(target: Path, inputs: Iterable[str | None]) -> None:
-    """Raises DiagnosticError if a file that is to be written is one of those that are read."""
+    """Raises DiagnosticError if a file that is to be written is one of the files that are read."""
     there = [read for read in inputs if read is not None and os.path.exists(read)] if target.exists() else []
     if any(map(target.samefile, there)):
         raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(target)))])
@@ -437,8 +449,8 @@ def _foreign(place: Path, message: str) -> NoReturn:
 
 
 def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: Iterable[str | None] = ()) -> None:
-    """Raises DiagnosticError where files of these names in a folder would take the place of what is read, or, where a
-    plan is among them, of what no compile has written.
+    """Raises DiagnosticError if files of these names in a folder would replace files in `inputs`, or, if `names`
+    includes a plan, files that no compile has written.
     """
     place, files = Path(folder), dict.fromkeys(names, b"")
     read = [*inputs]
@@ -458,7 +470,7 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
 
 
 def _is_blank(file: Path) -> bool:
-    """Whether nothing is lost with a file."""
+    """Whether a file holds only blanks, so that nothing is lost if it is replaced."""
     with open_regular(file) as stream:
         return not stream.read(256).strip()
 
@@ -471,11 +483,11 @@ _OF_A_PLAN = {
     "trainers": int,
     "distributed_vars": list,
 }
-"""What the JSON of a plan holds, by key."""
+"""The required keys of a plan's JSON, with their types."""
 
 
 def _machines_of(plan: Path) -> set[str] | None:
-    """The machines of the job whose plan a file holds; None for what is no plan that a compile wrote."""
+    """The machines of the job whose plan is in a file; None if the file is no plan that a compile wrote."""
     try:
         given: object = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
     except (OSError, ValueError, RecursionError):
@@ -490,7 +502,7 @@ def _machines_of(plan: Path) -> set[str] | None:
 
 
 def _names_start(plan: Path) -> bool:
-    """Whether a plan says that values to start with are in a file beside it, and they are."""
+    """Whether a plan names the file of start values, and this file exists beside it."""
     try:
         held: Any = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
         return held.get("start") == START_FILE and (plan.parent / START_FILE).is_file()
@@ -511,7 +523,9 @@ def _failure(folder: Path, problem: Exception) -> DiagnosticError:
 
 
 def _as_given(path: str, given: Path) -> str:
-    """A path that the system names, as the user gave it: below the folder that they named, or one above that."""
+    """A path that the system reports, in the form that the user gave: relative to the folder that they named, or to one
+    above it.
+    """
     if os.path.isabs(path) and not given.is_absolute():
         for above in (given, *given.parents):
             with suppress(OSError, ValueError, RuntimeError):
@@ -521,7 +535,7 @@ def _as_given(path: str, given: Path) -> str:
 
 @contextmanager
 def _folder_made(folder: Path) -> Generator[None]:
-    """Makes `folder` and what is missing above it; what was made is gone again if the block fails."""
+    """Makes `folder` and the missing folders above it; removes them again if the block fails."""
     made: list[Path] = []
     try:
         missing = [folder, *folder.parents][: next(n for n, p in enumerate([folder, *folder.parents]) if p.exists())]
@@ -533,7 +547,7 @@ def _folder_made(folder: Path) -> Generator[None]:
         yield
     except BaseException:
         for path in reversed(made):
-            with suppress(OSError):  # somebody else has put something there
+            with suppress(OSError):  # somebody else has put a file there
                 path.rmdir()
         raise
 
@@ -544,9 +558,10 @@ def is_role(name: str) -> bool:
 
 
 def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
-    """The files of roles that an earlier compile left in a folder, and that `files`, those of another, do not have.
+    """The files of roles that an earlier compile left in a folder and that are not among `files`, the outputs of a new
+    compile.
 
-    Files of machines that the earlier compile's plan does not have are none of its.
+    Files of machines that are not in the earlier compile's plan are not included.
     """
     if PLAN_FILE not in files or not (folder / PLAN_FILE).is_file():
         return []
@@ -557,7 +572,7 @@ def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
 
 
 def superfluous_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
-    """The files in a folder that are named as those of roles, and are not among `files`."""
+    """The files in a folder that have names of roles' files and are not among `files`."""
     with os.scandir(folder) as entries:
         return sorted(
             entry.name
@@ -567,7 +582,7 @@ def superfluous_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
 
 
 def _write_new(target: Path, files: Mapping[str, Content]) -> None:
-    """Writes a folder that is not there yet."""
+    """Writes a folder that does not exist yet."""
     with work_folder(target.parent, _WORK_PREFIX) as work:
         new = work / "new"
         new.mkdir()
@@ -577,7 +592,9 @@ def _write_new(target: Path, files: Mapping[str, Content]) -> None:
 
 
 def _write_exchanged(folder: Path, files: Mapping[str, Content]) -> bool:
-    """Writes a folder next to the old one, and exchanges both if possible; other files are then in both."""
+    """Writes a new folder next to the old one, with links to the old folder's other files, and exchanges the two.
+    Returns False if that is not possible.
+    """
     if not _is_exchangeable(folder):
         return False
     stale = stale_files(folder, files)
@@ -596,14 +613,16 @@ def _write_exchanged(folder: Path, files: Mapping[str, Content]) -> bool:
             return False
         if not exchange(new, folder):
             return False
-        for name in os.listdir(new):  # what somebody has added meanwhile
+        for name in os.listdir(new):  # files that somebody has added meanwhile
             if not os.path.lexists(folder / name) and name not in stale:
                 os.rename(new / name, folder / name)
     return True
 
 
 def _is_exchangeable(folder: Path) -> bool:
-    """Whether a folder can be replaced by another without anybody losing the place where they are, or any file."""
+    """Whether a folder can be replaced by another one without loss: it is no mount point or current folder, and holds
+    only files.
+    """
     if os.path.ismount(folder) or os.path.samefile(folder, os.curdir) or not os.access(folder.parent, os.W_OK):
         return False
     with os.scandir(folder) as entries:
@@ -614,7 +633,9 @@ def _is_exchangeable(folder: Path) -> bool:
 
 
 def _write_in_place(folder: Path, files: Mapping[str, Content]) -> None:
-    """Writes into a folder within it (same file system), then renames, undoing it on failure."""
+    """Writes the files into a work folder inside `folder` (on the same file system), then renames them, and undoes this
+    on failure.
+    """
     stale = stale_files(folder, files)
     with work_folder(folder, _WORK_PREFIX) as work:
         new, old = work / "new", work / "old"
@@ -657,7 +678,9 @@ def _commit(folder: Path, names: list[str], stale: list[str], new: Path, old: Pa
 
 
 def _keep(file: Path, copy: Path) -> None:
-    """Gives a file a second name; where there are no links, a new one, so that for a moment it has not its own."""
+    """Gives a file a second name `copy`. On a system without links it is renamed instead, so that it is briefly missing
+    under its own name.
+    """
     try:
         os.link(file, copy, follow_symlinks=False)
     except (OSError, NotImplementedError):

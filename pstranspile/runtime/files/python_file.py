@@ -1,4 +1,4 @@
-"""A module that a function of a user's Python file makes: the input `FILE.py:NAME`."""
+"""Gets a module from a function in a user's Python file: the input `FILE.py:NAME`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pstranspile.ir.model import Location, Module
 _Result = TypeVar("_Result")
 
 _PACKAGE = str(Path(__file__).parents[2])
-"""The folder of this package, whose frames say nothing to the author of a file."""
+"""The folder of this package. Its frames don't help the author of a Python file."""
 
 _IMPORTING = (str(importlib.__path__[0]), "<frozen importlib")
-"""How the files of Python's import system begin."""
+"""The beginnings of file names of Python's import system."""
 
 
 def module_of(file: str, name: str) -> Module:
@@ -50,7 +50,7 @@ def module_of(file: str, name: str) -> Module:
 
 
 def value_of(file: str, name: str) -> Any:
-    """What a Python file calls `name`. Raises DiagnosticError as `module_of` does."""
+    """The object `name` of a Python file. Raises DiagnosticError as `module_of` does."""
     place = os.path.realpath(file)
     if not os.path.isfile(place):
         problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
@@ -68,7 +68,7 @@ def imported_file(file: str) -> ModuleType:
 
 
 def function_of(file: str, name: str) -> Callable[..., Any]:
-    """The function that a Python file calls `name`. Raises DiagnosticError, also for what can't be called."""
+    """The function `name` of a Python file. Raises DiagnosticError, also for an object that can't be called."""
     found = value_of(file, name)
     if not callable(found):
         _refuse(file, f"{name} is a value of type {type(found).__name__}; a function is needed")
@@ -92,11 +92,11 @@ def _imported(file: str, place: str) -> ModuleType:
     folder = str(Path(place).parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    loader = SourceFileLoader(stem, file)  # under the name that the user has given, so that lines are told by it
+    loader = SourceFileLoader(stem, file)  # under the name that the user has given, by which messages name its lines
     spec = importlib.util.spec_from_loader(stem, loader)
     assert spec is not None
     made = importlib.util.module_from_spec(spec)
-    if held is None:  # a module of Python's own with this name stays what it is
+    if held is None:  # a module of Python's own with this name is not replaced
         sys.modules[stem] = made
     try:
         loader.exec_module(made)
@@ -108,14 +108,16 @@ def _imported(file: str, place: str) -> ModuleType:
 
 
 def calling(file: str, function: Callable[[], _Result]) -> _Result:
-    """What a function of a user's file gives. Raises DiagnosticError with the user's line for whatever it raises."""
+    """The result of a function in a user's file. Raises DiagnosticError with the user's line for any exception of the
+    function.
+    """
     try:
         return function()
     except DiagnosticError:
         raise
     except SystemExit as stop:
         if traceback.extract_tb(stop.__traceback__)[-1].filename.startswith(_PACKAGE):
-            raise  # a signal has told the process to end
+            raise  # a signal has ended the process
         _refuse(
             file,
             f"it ends the process (status {stop.code}); a file whose work stands under `if __name__ == "
@@ -124,12 +126,14 @@ def calling(file: str, function: Callable[[], _Result]) -> _Result:
     except SyntaxError as problem:
         where = Location(_shown(problem.filename or file, file), problem.lineno or 0, problem.offset or 0)
         raise DiagnosticError([error("input-python", f"SyntaxError: {problem.msg}", where)]) from problem
-    except Exception as problem:  # whatever the user's code raises
+    except Exception as problem:  # the user's code may raise any exception
         raise DiagnosticError([_finding(problem, file)]) from problem
 
 
 def _finding(problem: Exception, file: str) -> Any:
-    """What the user's code raised, at its innermost line in the user's files; the lines that led there are notes."""
+    """The finding for an exception of the user's code, at its innermost line in the user's files; the calls that led
+    there are notes.
+    """
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_of_user(frame.filename)]
     places = [Location(_shown(frame.filename, file), frame.lineno or 0, 0) for frame in frames]
     kind = type(problem).__name__
@@ -141,7 +145,7 @@ def _finding(problem: Exception, file: str) -> Any:
 
 
 _MOST_CALLS = 5
-"""The most calls that led to a failure which are shown."""
+"""The most calls that are shown as notes of a failure."""
 
 
 def _is_of_user(file: str) -> bool:
@@ -150,5 +154,5 @@ def _is_of_user(file: str) -> bool:
 
 
 def _shown(found: str, file: str) -> str:
-    """A file's name as the user gave it, where it is the user's own."""
+    """The name of a file in messages: as the user gave it, if it is the user's file."""
     return file if os.path.realpath(found) == os.path.realpath(file) else found

@@ -66,7 +66,9 @@ _NUMPY = {
     "U8": "uint8",
     "BOOL": "bool",
 }
-"""numpy's name of each element type (BF16: of the bits it is read as), in the order of tensors in a file."""
+"""numpy's name of each element type (for BF16: of the type that its bits are read as), in the order of tensors in a
+file.
+"""
 _RANKS = {kind: rank for rank, (name, kind) in enumerate(_NUMPY.items()) if name != "BF16"}
 _NAMES = {kind: name for name, kind in _NUMPY.items() if name != "BF16"}
 
@@ -89,7 +91,8 @@ def write_safetensors(
 def safetensors_pieces(
     tensors: Mapping[str, Array], file: str, metadata: Mapping[str, str] | None = None
 ) -> list[bytes | memoryview]:
-    """The bytes of a file with these arrays, in pieces; `file` is its name in messages. Raises DiagnosticError.
+    """The bytes of a safetensors file with these arrays, in pieces; `file` is its name in messages. Raises
+    DiagnosticError.
 
     Tensors are ordered by element type, wide ones first so that all are aligned, and by name, as the format's own
     library does: the bytes do not depend on the order of `tensors`.
@@ -199,7 +202,7 @@ def _header(reader: Reader) -> tuple[list[_Entry], int]:
 
 
 def _naturals(value: Any) -> tuple[int, ...] | None:
-    """A list of numbers from 0 on, None if it is anything else."""
+    """A list of non-negative integers as a tuple; None for any other value."""
     if not isinstance(value, list) or len(cast("list[Any]", value)) > 64:
         return None
     items = cast("list[Any]", value)
@@ -224,7 +227,9 @@ def _entry(reader: Reader, name: str, held: Any) -> _Entry:
 
 
 Layout: TypeAlias = Literal["files", "combined", "safetensors"]
-"""A folder with a file for each variable; one file in the order of the names; one safetensors file."""
+"""How variables are stored: "files", a folder with a file for each variable; "combined", one file in alphabetical order
+of the names; "safetensors", one safetensors file.
+"""
 
 ROWS = "@ROWS"
 """The suffix of the name of the ids of sparse rows in safetensors."""
@@ -254,10 +259,10 @@ def save_variables(
 ) -> None:
     """Writes the persistable variables of `program` (or those in `names`) from `scope` to `target`.
 
-    `target` is a folder for the layout "files" and a file for the others. Nothing is replaced before all is written.
-    `as_fp16` stores all elements as float16, rounded toward zero (not for safetensors). Raises DiagnosticError if a
-    variable has no value, or one that the layout can't carry, or if a file can't be written; ValueError for an unknown
-    layout.
+    `target` is a folder for the layout "files" and a file for the others. Old files are replaced only after all new
+    ones are written. `as_fp16` stores all elements as float16, rounded toward zero (not for safetensors). Raises
+    DiagnosticError if a variable has no value, or one that the layout can't carry, or if a file can't be written;
+    ValueError for an unknown layout.
     """
     expect(scope, Mapping, "save_variables", "a scope")
     path_of(target, "save_variables")
@@ -291,9 +296,9 @@ def load_variables(
 ) -> None:
     """Reads the persistable variables of `program` (or those in `names`) from `source` into `scope`.
 
-    Nothing is set before all is read and fits the declarations; variables in `any_dims` may have other dims than
-    declared. Raises DiagnosticError if a file is missing, damaged, or holds another element type or other dims than the
-    program declares; ValueError for an unknown layout.
+    Variables are set only after all values are read and fit the declarations; variables in `any_dims` may have other
+    dims than declared. Raises DiagnosticError if a file is missing, damaged, or holds another element type or other
+    dims than the program declares; ValueError for an unknown layout.
     """
     expect(scope, MutableMapping, "load_variables", "a scope")
     path_of(source, "load_variables")
@@ -347,7 +352,9 @@ def _read_files(program: Program, names: Iterable[str], folder: str | os.PathLik
 
 
 def _plain(values: Mapping[str, Any], target: str | os.PathLike[str]) -> dict[str, Array]:
-    """Values as arrays by name: sparse rows and LoD are taken apart. Raises DiagnosticError if names then meet."""
+    """Values as arrays by name; sparse rows and LoD are split into several arrays. Raises DiagnosticError if two arrays
+    then have the same name.
+    """
     parts: list[tuple[str, Array]] = []
     for name, value in values.items():
         if isinstance(value, SelectedRows):
@@ -391,7 +398,9 @@ def _from_plain(
 def _mismatch(
     var: Var | None, name: str, value: Any, source: str | os.PathLike[str], any_dims: Container[str]
 ) -> Diagnostic | None:
-    """A finding if a value read is not what the program declares. The dims of sparse rows are free but the width."""
+    """A finding if a value that was read does not fit its declaration in the program. Of the dims of sparse rows, only
+    the width must fit.
+    """
     if var is None or var.tensor is None:
         return None
     declared, sparse = var.tensor, isinstance(value, SelectedRows)

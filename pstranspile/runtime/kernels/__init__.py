@@ -1,1 +1,3 @@
-"""What ops compute, in numpy: a file per family, named as that which declares its ops in `pstranspile.ops`."""
+"""The computation of ops in numpy: a file for each family, with the name of the file in `pstranspile.ops` that declares
+the family's ops.
+"""

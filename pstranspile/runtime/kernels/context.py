@@ -1,8 +1,8 @@
 """What the interpreter offers to kernels in addition to the values of their inputs.
 
-A kernel takes it as a parameter called `surroundings` or `context`. A kernel that takes neither depends on its inputs
-only. The `surroundings` cost nothing. The `context` also gives access to variables by name. It costs time, because all
-variables that the kernel may read must be stored in it before the kernel runs.
+A kernel receives it in a parameter called `surroundings` or `context`. A kernel with neither parameter depends on its
+inputs only. The `surroundings` cost nothing. The `context` also gives access to variables by name. It costs time,
+because all variables that the kernel may read must be stored in it before the kernel runs.
 """
 
 from __future__ import annotations

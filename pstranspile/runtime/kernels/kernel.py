@@ -68,19 +68,19 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 
 Run: TypeAlias = Callable[..., Any]
-"""One step of an op: input values by position, output values back."""
+"""The function of one step of an op: takes input values by position, and returns output values."""
 
 RunT = TypeVar("RunT", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
 Factory: TypeAlias = Callable[[Op], Run]
-"""Binds an op's attributes and gives its Run."""
+"""A function that binds an op's attributes and returns its Run."""
 
 OVER = "@over"
-"""The attribute with which an op may make its result in the memory of X: nothing reads the values of X afterwards."""
+"""The attribute of an op that may write its result into the memory of X, because nothing reads X afterwards."""
 
 Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
-"""The expression of a kernel with one output, for generated code."""
+"""The expression of a kernel with one output for generated code, or a function that returns it for an op."""
 
 
 class Kernel(NamedTuple):
@@ -147,7 +147,7 @@ class _PerOp(NamedTuple):
 
 
 def per_op(function: Callable[[Op], Value]) -> Value:
-    """The default of a keyword-only parameter of a kernel that is computed once per op."""
+    """Marks the default of a kernel's keyword-only parameter as a function of the op, which is computed once per op."""
     return cast("Value", _PerOp(function))
 
 
@@ -171,7 +171,7 @@ _READERS: dict[str, Callable[[Op, str], Any]] = {"float": real, "bool": flag, "s
 
 
 def _reader(name: str, annotation: Any, default: Any) -> Callable[[Op], Any]:
-    """The function that gives a keyword-only parameter of a kernel its value."""
+    """A function from an op to the value of a kernel's keyword-only parameter."""
     if isinstance(default, _PerOp):
         return default.function
     if name == "op":

@@ -1,6 +1,6 @@
-"""What kernels share: element types, kernels from expressions, and small array functions.
+"""Functions that kernels share: for element types, kernels from expressions, and small array functions.
 
-Numbers from attributes are Python numbers, which leave the element type of an array unchanged.
+Numbers from attributes are Python numbers, which don't change the element type of an array.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def plain(x: Any) -> Array:
 
 
 def upper(value: Array, lod: list[list[int]]) -> object:
-    """One row per sequence: a value with the levels above the last one."""
+    """A value with one row for each sequence, which keeps the LoD levels above the last one."""
     return LoDTensor(value, lod[:-1]) if len(lod) > 1 else value
 
 
@@ -64,13 +64,13 @@ def runs_between(offsets: tuple[int, ...]) -> Runs:
 
 
 _SPARE = 4
-"""Sequences are padded to one length unless that takes more than this many times their rows."""
+"""Sequences are padded to one length only if this takes at most this many times their rows."""
 
 
 @lru_cache(64)
 def _padded_places(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
-    """For every place of sequences side by side [sequences, longest] the row there (of those that end before, the last
-    one), and which places are behind an end; None if most are.
+    """(row number of every place of sequences laid side by side [sequences, longest], where places behind the end of a
+    sequence hold its last row; mask of these places). None if padding would take more than `_SPARE` times the rows.
     """
     starts, lengths, _, _ = runs_between(offsets)
     longest = int(lengths.max())
@@ -81,8 +81,8 @@ def _padded_places(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
 
 
 def side_by_side(x: Array, offsets: Sequence[int]) -> tuple[Array, Array | None] | None:
-    """The rows of sequences, none of them empty, padded to [sequences, longest, ...] with each sequence's last row; and
-    a mask of the padding, None if there is none.
+    """(rows of sequences, none of them empty, padded to [sequences, longest, ...] with each sequence's last row; mask
+    of the padding, None if there is none).
 
     None if the lengths differ so much that padding would take much more memory.
     """
@@ -151,7 +151,7 @@ def register_ufuncs(names: Mapping[str, str]) -> None:
 
 
 def _over_first(ufunc: Callable[..., Array], x: Array, y: Array) -> Array:
-    """The result in the memory of x, if it has its dims and type."""
+    """The result of a ufunc of x and y, in the memory of x if it has the dims and dtype of the result."""
     if x.__class__ is y.__class__ is np.ndarray and x.dtype == y.dtype and _fits_in(y.shape, x.shape):
         return ufunc(x, y, out=x if x.flags.writeable else None)
     return ufunc(x, y)
@@ -159,7 +159,7 @@ def _over_first(ufunc: Callable[..., Array], x: Array, y: Array) -> Array:
 
 @lru_cache(maxsize=1024)
 def _fits_in(narrow: tuple[int, ...], wide: tuple[int, ...]) -> bool:
-    """Whether broadcasting the one shape with the other gives the other."""
+    """Whether broadcasting the shape `narrow` with `wide` gives `wide`."""
     start = len(wide) - len(narrow)
     return start >= 0 and all(n in (1, w) for n, w in zip(narrow, wide[start:], strict=True))
 
@@ -193,7 +193,7 @@ def formula(
     over: str | None = None,
     new: bool = False,
 ) -> None:
-    """Declares the kernel of an op that is one numpy expression of its inputs, written like a kernel's `inline`.
+    """Registers the kernel of an op that is one numpy expression of its inputs, written like a kernel's `inline`.
 
     The expression, or the result of a function of the op, is the only definition; calls and generated code both use it.
     `$name` stands for the FLOAT attribute `name`. `over` and `new` are those of `kernel`.
@@ -211,14 +211,14 @@ def formula(
 
 @lru_cache(maxsize=1024)
 def _function(expression: str) -> Run:
-    """The function of an expression. `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
+    """A function that computes an expression. `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
     names: dict[str, str] = _Names()
     body = expression.format_map(names)
     return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS})
 
 
 class _Names(dict[str, str]):
-    """Collects every name that is looked up."""
+    """A mapping that records every name that is looked up."""
 
     def __missing__(self, name: str) -> str:
         self[name] = name
@@ -261,7 +261,7 @@ def reduced_axes(op: Op) -> Callable[[int], tuple[int, ...]]:
 
 
 def at_least_1d(value: Array) -> Array:
-    """Adds a dim to a 0-d result, because Fluid has no 0-d tensors."""
+    """The value as an array of at least one dim, because Fluid has no 0-d tensors."""
     return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
 
 
@@ -283,7 +283,9 @@ def largest_along(x: Array, axis: int) -> Array:
 
 
 def below_largest(x: Array, axis: int, over: bool = False) -> Array:
-    """Logits minus the largest one along an axis, limited below by -64 as in Fluid; with `over` in the memory of x."""
+    """Logits minus the largest one along an axis, limited below by -64 as in Fluid; with `over` computed in the memory
+    of x.
+    """
     if axis in (-1, x.ndim - 1):
         shifted = x if over else np.empty(x.shape, x.dtype)
         if loops.below_largest(x, shifted, _LEAST):
@@ -297,7 +299,7 @@ _LEAST = -64
 
 @lru_cache(8)
 def _least(kind: Any) -> Array:
-    """That limit as a 0-d array, which numpy handles faster than a number."""
+    """The lower limit of `below_largest` as a 0-d array, which numpy handles faster than a number."""
     return np.array(_LEAST, kind)
 
 
@@ -313,7 +315,9 @@ def all_ids(ids: Array, count: int) -> bool:
 
 
 def check_ids(ids: Array, count: int, what: str) -> None:
-    """Raises ValueError naming `what` unless all ids are in 0 .. count - 1, as numpy would take -1 for the last."""
+    """Raises ValueError naming `what` unless all ids are in 0 .. count - 1, because numpy would take -1 for the last
+    row.
+    """
     if not all_ids(ids, count):
         wrong = first(ids[(ids < 0) | (ids >= count)])
         raise ValueError(f"{what} {wrong} is not in 0 to {count - 1}")

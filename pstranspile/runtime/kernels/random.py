@@ -1,4 +1,6 @@
-"""Random numbers and hashes, to the bit: streams addressed by element, numbers of rows of a batch, others' hashes."""
+"""Random numbers and hashes with exactly defined bits: streams addressed by element, numbers of rows of a batch, and
+hashes and generators of other libraries.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Rows(NamedTuple):
         return self.sizes * len(self.places) if isinstance(self.sizes, int) else int(self.sizes.sum())
 
     def arranged(self, numbers: Array) -> Array:
-        """Numbers given row after row, reordered to the tensor's elements; flat."""
+        """Numbers that are given row after row, reordered to the order of the tensor's elements; flat."""
         if self.outer == 1:
             return numbers.reshape(-1)
         return numbers.reshape(len(self.places), self.outer, -1).swapaxes(0, 1).reshape(-1)
@@ -84,8 +86,8 @@ def _within(sizes: Array) -> Array:
 
 
 class RowStream(NamedTuple):
-    """A stream of numbers for the elements of one tensor. `key`: as `pstranspile.runtime.kernels.random` makes
-    them.
+    """A stream of numbers for the elements of one tensor, whose rows belong to a batch. `key` is a key
+    of `stream_key`.
     """
 
     key: int
@@ -170,18 +172,20 @@ _FEW = 1 << 12
 
 
 def _row_steps(size: int) -> Array:
-    """What tells the elements of a row apart."""
+    """The number that is mixed into the words of each element of a row: its index times an odd
+    constant, uint32 [size].
+    """
     return np.arange(size, dtype="uint32") * np.uint32(_GOLDEN32)
 
 
 @cache
 def _first_words() -> Array:
-    """The same of the first elements of any row."""
+    """The result of `_row_steps` for the first `_FEW` elements of a row."""
     return _row_steps(_FEW)
 
 
 def _words_table(low: Array, high: Array, size: int) -> Array:
-    """A row of `size` words for each pair of words."""
+    """Random words, uint32: a row of `size` words for each pair of key words (low, high)."""
     out = np.empty((len(low), size), "uint32")
     within = _first_words()[:size] if size <= _FEW else _row_steps(size)
     step = max(1, _MIXED_AT_ONCE // max(size, 1))
@@ -248,8 +252,8 @@ def _product(factor: int, numbers: Array) -> tuple[Array, Array]:
 def block_words(key: int, blocks: Array, second: int = 0, third: Array | None = None) -> Array:
     """The four words of each of these blocks of a stream, uint64 [n, 4]; `blocks` is uint64 [n].
 
-    `second` and `third`, uint64 [n], are the next words of the generator's counter. Other values of them give other
-    streams of the same key.
+    `second` and `third`, uint64 [n], are the next words of the generator's counter. Other values of `second` and
+    `third` give other streams of the same key.
     """
     out = np.empty((len(blocks), 4), np.uint64)
     for start in range(0, len(blocks), _AT_ONCE):
@@ -317,7 +321,7 @@ def chances(key: int, ids: Array, turn: int) -> Floats:
 
 
 Floats: TypeAlias = Array
-"""A float64 array."""
+"""An array of float64 numbers."""
 
 Key: TypeAlias = "int | RowStream"
 """The name of a stream: a number, or a stream whose numbers belong to rows of a batch."""
@@ -327,7 +331,7 @@ class HasWords(Protocol):
     """A stream whose words are already known, in order."""
 
     def words(self) -> Array:
-        """All of them, uint64."""
+        """All words of the stream, uint64."""
         ...
 
 
@@ -345,7 +349,7 @@ def stream_key(*parts: int | str) -> int:
 
 
 def words(key: Source, offset: int, count: int) -> Array:
-    """All words, uint64."""
+    """The words of a stream from `offset` on, uint64 [count]; of known words, all."""
     if not isinstance(key, int):
         return key.words()[offset : offset + count]
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
@@ -354,7 +358,7 @@ def words(key: Source, offset: int, count: int) -> Array:
         "bit_generator": "Philox",
         "state": {"counter": _in_words(block, 4), "key": _in_words(key, 2)},
         "buffer": _in_words(0, 4),
-        "buffer_pos": 4,  # nothing is left in it
+        "buffer_pos": 4,  # all words of the generator's buffer are used
         "has_uint32": 0,
         "uinteger": 0,
     }
@@ -416,7 +420,9 @@ _BELOW_MINUS_TWO = 0.022750131948179209
 def truncated_normal(
     key: Source, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
 ) -> Array:
-    """Numbers as of `normal`, conditioned on lying within two standard deviations of the mean."""
+    """Numbers with the normal distribution of `normal`, conditioned on lying within two standard deviations of the
+    mean.
+    """
 
     def draw(u: Floats) -> Floats:
         inside = _BELOW_MINUS_TWO + u * (1.0 - 2.0 * _BELOW_MINUS_TWO)
@@ -576,7 +582,7 @@ def fluid_uniform(seed: int, offset: int, count: int, dtype: Any = "float32") ->
 
 
 def fluid_uniform_of(seed: int, rows: Rows) -> Array:
-    """The numbers that Fluid draws for a tensor of the whole batch, at the elements that belong to some rows of it."""
+    """The numbers that Fluid draws for the tensor of the whole batch, at the elements that belong to these rows."""
     places = rows.positions()
     if not len(places):
         return np.zeros(0, "float32")
@@ -589,7 +595,8 @@ def _rises(places: Array) -> bool:
     return bool((places[1:] > places[:-1]).all())
 
 
-# Hashes and generators of others, to the bit: Bloom filters with MurmurHash3, xxHash, the Mersenne Twister.
+# Hashes and generators of other libraries, with the same bits: Bloom filters with MurmurHash3, xxHash, the Mersenne
+# Twister.
 
 
 # Filters of sets of words (B. Bloom), hashed with the 128-bit MurmurHash3 (A. Appleby), as Fluid reads them.
@@ -639,8 +646,8 @@ def murmur_hashes(rows: Array, seed: int) -> tuple[Array, Array]:
 
 
 def filtered(table: Array, rows: Array) -> Array:
-    """A mask [n] of the rows, uint32 [n, words], that are in the set of a filter. Raises ValueError for another
-    parameter.
+    """A mask [n] of the rows, uint32 [n, words], that are in the set of the Bloom filter `table`. Raises ValueError if
+    `table` is no filter.
     """
     held = np.ascontiguousarray(table).view(np.uint8).reshape(-1)
     header = held[:32].view("<u8")

@@ -16,16 +16,17 @@ from pstranspile.runtime.large.table import beside
 from pstranspile.runtime.values import Array, SelectedRows
 
 AS_ROWS = "@as_rows"
-"""This attribute makes a lookup's gradient op give only the rows that were looked up, instead of a dense gradient.
+"""The attribute that makes a lookup's gradient op give only the rows that were looked up, instead of a dense gradient.
 
-A sum of such gradients and the optimizer that reads them carry it as well. It promises that all other rows are 0.
+A sum of such gradients and the optimizer that reads them have the attribute as well. It promises that all other rows
+are 0.
 """
 
 
 def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
-    """What a variable declared as `var` holds after an op fills it with `value`.
+    """The value of a variable declared as `var` after an op fills it with `value`.
 
-    For sparse rows `value` is the capacity for rows to come; none is in use yet.
+    For sparse rows, `value` is the capacity for further rows; no row is in use yet.
     """
     if var is None or var.kind is not VarKind.SELECTED_ROWS:
         return value
@@ -38,7 +39,7 @@ def in_use(part: SelectedRows) -> Array:
 
 
 def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
-    """An order that sorts row numbers into sections of a height and keeps ties in order, and the start of each section.
+    """(order that sorts row numbers into sections of the table and keeps ties in order, start of each section).
 
     `ends` are 0 and the ends of the sections. Section i has the rows `rows[order][starts[i]:starts[i + 1]]`.
     """
@@ -51,7 +52,8 @@ def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
 
 
 def cut_any_ids(part: SelectedRows, ends: Array) -> list[SelectedRows]:
-    """The rows of a table with a row for every id, cut like the table, whose sections end at `ends` (after a 0).
+    """The rows of a table that has a row for every 64-bit id, divided like the table into sections, whose ends are
+    `ends` (after a 0).
 
     Ids keep their number, and each part has the height of the whole.
     """
@@ -61,7 +63,7 @@ def cut_any_ids(part: SelectedRows, ends: Array) -> list[SelectedRows]:
 
 
 def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """All rows of the parts in order, with repeats, in new memory. The height is that of the first part."""
+    """All rows of the parts in order, including repeats, in new memory. The height is that of the first part."""
     if len(parts) == 1:
         return SelectedRows(parts[0].rows.copy(), in_use(parts[0]).copy(), parts[0].height)
     rows = np.concatenate([part.rows for part in parts])
@@ -69,14 +71,14 @@ def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 _FEW = 64
-"""Up to this many rows a Python set is the fastest test for repeats."""
+"""Up to this many rows, a Python set is the fastest test for repeats."""
 
 _SOME = 256
-"""Up to this many rows repeats are rare, and sorting only the numbers tests for them faster than argsort."""
+"""Up to this many rows, repeats are rare, and sorting only the numbers tests for them faster than argsort."""
 
 
 def _starts(ascending: Array) -> Array:
-    """For ascending row numbers, which of them differ from the one before."""
+    """A mask of ascending row numbers: those that differ from the previous one."""
     new = np.empty(len(ascending), bool)
     new[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
@@ -84,12 +86,12 @@ def _starts(ascending: Array) -> Array:
 
 
 def _ascending(rows: Array) -> tuple[Array, Array]:
-    """The row numbers in ascending order, and their places in `rows`; ties keep their order."""
+    """(row numbers in ascending order, their indices in `rows`); ties keep their order."""
     bits = len(rows).bit_length()
     if len(rows) <= _SOME or rows.dtype != np.int64 or not all_ids(rows, 1 << (63 - bits)):
         order = rows.argsort(kind="stable")
         return rows.take(order), order
-    # numbers that hold row and place are sorted faster than places by their rows
+    # numbers that combine row and index are sorted faster than indices by their rows
     both = rows << bits
     both |= np.arange(len(rows))
     both.sort()
@@ -97,7 +99,7 @@ def _ascending(rows: Array) -> tuple[Array, Array]:
 
 
 def _all_differ(rows: Array) -> bool:
-    """Whether no row occurs twice. For many rows False may mean "not known"."""
+    """Whether no row occurs twice. For many rows, False may also mean that this is not known."""
     if len(rows) <= _FEW:
         return len(set(rows.tolist())) == len(rows)
     if len(rows) > _SOME:
@@ -161,7 +163,7 @@ addition.
 
 @lru_cache(64)
 def _columns(width: int) -> Array:
-    """0 to width - 1."""
+    """The array of 0 to width - 1."""
     columns = np.arange(width)
     columns.setflags(write=False)
     return columns
@@ -180,7 +182,7 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
         return
     if not all_ids(rows, len(target)):
         check_ids(rows, len(target), "row")
-    if len(rows) > _SINGLY and value.shape[1:] == target.shape[1:] and (rows[1:] > rows[:-1]).all():  # each once
+    if len(rows) > _SINGLY and value.shape[1:] == target.shape[1:] and (rows[1:] > rows[:-1]).all():  # each row once
         here = target.take(rows, axis=0)
         here += value
         target[rows] = here
@@ -204,7 +206,9 @@ def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
 
 
 def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
-    """Calls `step(gradient, *rows of the tables)` for the rows that `part` holds. `step` changes the rows in place."""
+    """Calls `step(gradient, *rows of the tables)` for the rows of the gradient `part`. `step` changes the rows of the
+    tables in place.
+    """
     merged = merge_rows([part])
     check_ids(merged.rows, len(tables[0]), "row")
     taken = [table.take(merged.rows, axis=0) for table in tables]
@@ -214,7 +218,7 @@ def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -
 
 
 def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
-    """For each of `rows` its position in `part`, and whether it is there."""
+    """(for each of `rows` its index in `part`, a mask of those that `part` has)."""
     if not len(part.rows):
         return np.zeros(rows.shape, "int64"), np.zeros(rows.shape, bool)
     order = np.argsort(part.rows, kind="stable")
@@ -224,7 +228,7 @@ def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
 
 
 def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
-    """The places that `find_rows` gives. Raises ValueError naming the slot if a row is missing."""
+    """The indices in `part` that `find_rows` gives. Raises ValueError naming the slot if a row is missing."""
     places, result = find_rows(part, rows)
     if not result.all():
         raise ValueError(f"{slot} has no row {int(rows[~result][0])}")

@@ -1,1 +1,1 @@
-"""Large tables: sparse tables whose rows exist once they are met, kept in arrays with an index of their ids."""
+"""Large tables: sparse tables whose rows are created on first use, kept in arrays with an index of their ids."""

@@ -11,21 +11,23 @@ from pstranspile.runtime.large.table import LargeTable, TableRows, TableState, l
 from pstranspile.runtime.values import Array, SelectedRows
 from pstranspile.runtime.values.encoding import encode, encode_pieces
 
-# What the parts of a large table hold, piece by piece, so that it is written without being in memory twice.
+# The content of the parts of a large table, piece by piece, so that it can be written without a second copy in memory.
 
 AT_ONCE = 1 << 16
-"""Rows in a piece."""
+"""The number of rows in a piece."""
 
 
 class TablePart(NamedTuple):
-    """A part of a table: the ids from `start` of the whole on; 0 for each part of a table with a row for every id."""
+    """A part of a table. Its ids count from the id `start` of the whole table; `start` is 0 for parts of a table that
+    has a row for every 64-bit id.
+    """
 
     start: int
     held: LargeTable | TableRows
 
 
 class Stream(NamedTuple):
-    """An array that comes in pieces, which follow each other along its first dim."""
+    """An array in pieces, which follow each other along its first dim."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -33,23 +35,23 @@ class Stream(NamedTuple):
 
 
 def written(value: Stream | Array) -> Iterator[bytes | memoryview]:
-    """The bytes of an array, or of one that comes in pieces, as those of a variable."""
+    """The bytes of an array or a stream in the layout of variables' values."""
     if isinstance(value, Stream):
         return encode_pieces(value.dtype.name, value.shape, value.pieces())
     return encode(value)
 
 
 def together(parts: Sequence[TablePart]) -> TableRows:
-    """What all parts hold, as arrays."""
+    """The content of all parts as arrays."""
     if len(parts) == 1 and parts[0].start == 0:
         return rows_of(parts[0].held)
     return joined([part.held for part in parts], [part.start for part in parts])
 
 
 def streams_of(parts: Sequence[TablePart]) -> dict[str, Stream | Array]:
-    """What `arrays_of` gives for the rows of all parts, the large arrays as streams, in the order of ids.
+    """The arrays that `arrays_of` gives for all parts together, the large ones as streams, in ascending order of ids.
 
-    The parts may not be changed before all is written.
+    The parts may not be changed until the streams have been written.
     """
     parts = sorted(parts, key=lambda part: part.start)
     orders = [part.held.order() if isinstance(part.held, LargeTable) else None for part in parts]
@@ -69,7 +71,7 @@ def _has_scores(held: LargeTable | TableRows) -> bool:
 
 
 def _without_rows(held: LargeTable | TableRows) -> TableRows:
-    """What a part holds beside its rows."""
+    """The content of a part apart from its rows."""
     if isinstance(held, LargeTable):
         return held.without_rows()
     return held._replace(ids=held.ids[:0], numbers=held.numbers[:0], seen=held.seen[:0], scores=held.scores[:0])
@@ -80,9 +82,9 @@ def _field(held: LargeTable | TableRows, name: str, places: Array) -> Array:
 
 
 def mingled(parts: Sequence[LargeTable | TableRows], orders: Sequence[Array], name: str) -> Iterator[Array]:
-    """`ids`, `numbers`, `seen` or `scores` of rows of several parts, in pieces and in the order of all their ids.
+    """`ids`, `numbers`, `seen` or `scores` of the rows of several parts, in pieces and in ascending order of all ids.
 
-    `orders` are the places of the rows of each part.
+    `orders` are the places of the rows of each part, in ascending order of its ids.
     """
     bounds = np.cumsum((0, *map(len, orders)))
     ids = [_field(held, "ids", order) for held, order in zip(parts, orders, strict=True)]
@@ -129,7 +131,8 @@ _PIECE = 1 << 16
 
 
 def whole_in(value: Any, scope: Mapping[str, Any]) -> Any:
-    """A large table as all its rows, and a state of one as that of all rows; any other value as it is.
+    """A large table as the array of all its rows, and a state of a table as the array of this state for all rows; any
+    other value unchanged.
 
     `scope` has the table that a state belongs to.
     """
@@ -141,7 +144,7 @@ def whole_in(value: Any, scope: Mapping[str, Any]) -> Any:
 
 
 def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
-    """A large table, or a state of one, as its rows that exist; any other value as it is.
+    """A large table, or a state of one, as SelectedRows of the rows that exist; any other value unchanged.
 
     `scope` has the table that a state belongs to.
     """
@@ -155,8 +158,8 @@ def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
 
 
 def filled(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> LargeTable:
-    """A table alike with the rows whose ids are from `start` on, as many as the table has; `parts` are their values,
-    and what the optimizer keeps. Raises ValueError for parts that do not fit.
+    """A table like `table` that holds the rows with ids from `start` on, as many as the height of `table`. `parts` are
+    the values of all rows and then each of the optimizer's states. Raises ValueError if the parts don't fit.
     """
     ids = parts[0].rows
     if any(not np.array_equal(part.rows, ids) for part in parts) or len(parts) != len(table.states) + 1:
@@ -175,17 +178,17 @@ def filled(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> Larg
 
 
 def is_table(value: Any) -> bool:
-    """Whether a value is a large table, or all that one holds."""
+    """Whether a value is a large table, or the content of one."""
     return isinstance(value, LargeTable | TableRows)
 
 
 def rows_of(value: LargeTable | TableRows) -> TableRows:
-    """All that a table holds."""
+    """The content of a table."""
     return value.rows() if isinstance(value, LargeTable) else value
 
 
 def table_with(rows: TableRows, like: LargeTable) -> LargeTable:
-    """A table of the same kind as another one that holds these rows. Raises ValueError for rows of other dims."""
+    """A table of the same kind as `like` with this content. Raises ValueError for rows of other dims."""
     result, few = like.like(), rows._replace(ids=rows.ids[:0], numbers=rows.numbers[:0], seen=rows.seen[:0])
     few = few._replace(scores=rows.scores[:0])
     result.add_rows(few)
@@ -198,9 +201,9 @@ def table_with(rows: TableRows, like: LargeTable) -> LargeTable:
 
 
 def joined(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]) -> TableRows:
-    """What the parts of a table hold together; the ids of part i begin at `starts[i]` of the whole.
+    """The combined content of the parts of a table; the ids of part i count from `starts[i]` of the whole.
 
-    Parts of a table with a row for every id all begin at 0: each has some of the ids.
+    Parts of a table that has a row for every 64-bit id all start at 0: each has some of the ids.
     """
     pairs = [(start, rows_of(part)) for start, part in zip(starts, parts, strict=True)]
     pairs.sort(key=lambda pair: pair[0])
@@ -219,7 +222,7 @@ def joined(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]) -> Ta
 
 
 def _sort(arrays: dict[str, Any]) -> None:
-    """Puts the arrays of rows into the order of ids."""
+    """Sorts the arrays of rows by their ids."""
     for first, others in (("ids", ("numbers", "seen", "scores")), ("waiting", ("counts",)), ("dropped", ())):
         order = arrays[first].argsort(kind="stable")
         for name in (first, *others):
@@ -228,7 +231,9 @@ def _sort(arrays: dict[str, Any]) -> None:
 
 
 def rows_beside(rows: TableRows, width: int, start: int, height: int) -> TableRows:
-    """What the part of a table with a row for every id holds that has so many rows from `start` on."""
+    """The content of a part of a table that has a row for every 64-bit id: the part with the `height` rows from `start`
+    on.
+    """
     here, waits, left = (lie_within(ids, width, start, height) for ids in (rows.ids, rows.waiting, rows.dropped))
     return rows._replace(
         ids=rows.ids[here],
@@ -242,7 +247,7 @@ def rows_beside(rows: TableRows, width: int, start: int, height: int) -> TableRo
 
 
 def part_of_rows(rows: TableRows, start: int, stop: int) -> TableRows:
-    """What the part of a table holds that has the ids from `start` up to `stop`; views, except of the ids."""
+    """The content of the part of a table with the ids from `start` up to `stop`; views, except for the ids."""
     here, waits, left = (slice(*ids.searchsorted((start, stop))) for ids in (rows.ids, rows.waiting, rows.dropped))
     return TableRows(
         rows.ids[here] - start,
@@ -258,7 +263,7 @@ def part_of_rows(rows: TableRows, start: int, stop: int) -> TableRows:
 
 
 def selected(rows: TableRows, height: int) -> SelectedRows:
-    """The values of the rows that exist."""
+    """The values of the rows that exist, as SelectedRows of a matrix with `height` rows."""
     return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, 0]), height)
 
 
@@ -274,14 +279,14 @@ def parameter_arrays(name: str, value: Any) -> dict[str, Any]:
 
 
 def arrays_of(rows: TableRows) -> dict[str, Any]:
-    """All of it as arrays by name, of element types that tensors can have."""
+    """The content of a table as arrays by name, with element types that tensors can have."""
     signed = {name: value for name, value in rows._asdict().items() if name not in ("updates", "saved")}
     signed.update(seen=rows.seen.astype(np.int64), counts=rows.counts.astype(np.int64))
     return {**signed, "updates": np.array([rows.updates, rows.saved], np.int64)}
 
 
 def rows_from(arrays: Mapping[str, Any]) -> TableRows:
-    """The rows of what `arrays_of` gives. Raises ValueError for arrays that don't fit each other."""
+    """The inverse of `arrays_of`. Raises ValueError for arrays that don't fit each other."""
     try:
         rows = TableRows(
             *(arrays[name] for name in TableRows._fields[:7]), *(int(number) for number in arrays["updates"])

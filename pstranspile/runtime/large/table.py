@@ -42,11 +42,7 @@ from pstranspile.runtime.values import Array
 # The places of ids in arrays: a hash table of numbers in two arrays, for many ids at a time.
 
 
-# Ids of tables that have a row for every id of 64 bits, which are numbers of their own on every server.
-#
-# Such a table has as many rows as there can be (`most_rows`), which is fewer than there are ids. Its ids, int64 with
-# the bits of uint64, are spread over these rows to find the server that has each; there they keep their number. Two ids
-# that come to lie beside the same row are on the same server, where each has a row of its own.
+# Ids of tables that have a row for every id of 64 bits. Such ids are not row numbers.
 
 _ID_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
@@ -70,16 +66,16 @@ def lie_within(ids: Array, width: int, start: int, rows: int) -> Array:
 
 
 _FILLED = 0.6
-"""The part of the hash table that may be in use: beyond, it is made twice as large."""
+"""The largest share of the hash table that is in use. Beyond it, the hash table is doubled."""
 
 _LEAST = 1 << 10
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def grown(array: Array, length: int) -> Array:
-    """The array with room for at least so many items, by a 32nd more than needed when it has to grow.
+    """The array with room for at least `length` items. If it must grow, it grows by a 32nd more than needed.
 
-    It is made longer where it lies, which for large arrays moves no numbers on most systems. Nobody else may hold it.
+    It is resized in place, which moves no numbers of large arrays on most systems. No other object may refer to it.
     """
     if length > len(array):
         array.resize((max(length + length // 32, 64), *array.shape[1:]), refcheck=False)
@@ -87,10 +83,10 @@ def grown(array: Array, length: int) -> Array:
 
 
 class IdIndex:
-    """Ids, each once, in the order in which they came: an id has the place in which it came, counted from 0.
+    """Distinct ids in order of arrival. The place of an id is the number of ids that arrived before it.
 
-    `ids[:count]` are the ids by place, int64. Besides them 4 bytes are kept for each place of the hash
-    table, of which at most 60 in 100 are in use.
+    `ids[:count]` are the ids by place, int64. In addition, each entry of the hash table takes 4 bytes; at most 60 in
+    100 entries are in use.
     """
 
     def __init__(self) -> None:
@@ -103,12 +99,12 @@ class IdIndex:
 
     @property
     def held(self) -> Array:
-        """The ids by place; not to be kept, since the memory behind them moves."""
+        """The ids by place. The array must not be stored, since its memory moves when ids are added."""
         return self.ids[: self.count]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """The bytes of memory in use."""
         return int(self.ids.nbytes + self._places.nbytes)
 
     def _begin(self, size: int) -> None:
@@ -116,16 +112,16 @@ class IdIndex:
         self._shift = np.uint64(64 - size.bit_length() + 1)
 
     def _homes(self, ids: Array) -> Array:
-        """The places in the hash table at which ids are looked for first."""
+        """The entry of the hash table at which the search for each id begins."""
         return ((ids.view(np.uint64) * _SPREAD) >> self._shift).astype(np.int64)
 
     def find(self, ids: Array) -> Array:
-        """The place of each id, int64 [n], -1 for one that is not there. `ids` is int64 [n]."""
+        """The place of each id, int64 [n]; -1 for an id that is not in the index. `ids` is int64 [n]."""
         at = self._homes(np.ascontiguousarray(ids, np.int64))
         places = self._places.take(at).astype(np.int64)
         if not self.count:
             return places
-        # a place that is not in use ends the search, which is what the id of another one does not
+        # An entry without a place ends the search; an entry with another id does not.
         wrong = (places >= 0).nonzero()[0]
         wrong = wrong[self.ids.take(places[wrong]) != ids[wrong]]
         last = len(self._places) - 1
@@ -137,7 +133,7 @@ class IdIndex:
         return places
 
     def add(self, new: Array) -> None:
-        """Adds ids that are not there yet and that all differ, in order."""
+        """Adds distinct ids that are not in the index, in order."""
         count, total = self.count, self.count + len(new)
         self.ids = grown(self.ids, total)
         self.ids[count:total] = new
@@ -148,7 +144,7 @@ class IdIndex:
             self._enter(count, total)
 
     def keep(self, places: Array) -> None:
-        """Keeps the ids of these places, which ascend, and forgets all others."""
+        """Keeps the ids at these ascending places, and removes all others."""
         kept = self.ids[places]
         self.ids = np.empty(0, np.int64)
         self.ids = grown(self.ids, len(kept))
@@ -157,13 +153,13 @@ class IdIndex:
         self.rebuild()
 
     def exchange(self, ones: Array, others: Array) -> None:
-        """Has the ids of places, each named once, change places with those of as many others."""
+        """Exchanges the places of ids: the id at `ones[i]` with the id at `others[i]`. No place may occur twice."""
         at, other_at = self._entries(ones), self._entries(others)
         self._places[at], self._places[other_at] = others, ones
         self.ids[ones], self.ids[others] = self.ids[others], self.ids[ones]
 
     def _entries(self, places: Array) -> Array:
-        """The entries of the hash table that hold these places."""
+        """The indices of the hash table's entries that hold these places."""
         at, last = self._homes(self.ids[places]), len(self._places) - 1
         wrong = (self._places.take(at) != places).nonzero()[0]
         while len(wrong):
@@ -172,7 +168,7 @@ class IdIndex:
         return at
 
     def rebuild(self) -> None:
-        """Makes the hash table anew, as large as the ids need it."""
+        """Builds a new hash table, of a size that fits the number of ids."""
         size = _LEAST
         while self.count > _FILLED * size:
             size *= 2
@@ -183,26 +179,26 @@ class IdIndex:
             self._enter(start, min(start + step, self.count))
 
     def _enter(self, start: int, stop: int) -> None:
-        """Enters the ids of these places into the hash table."""
+        """Enters the ids at the places `start` to `stop` into the hash table."""
         places = np.arange(start, stop, dtype=np.int32)
         at = self._homes(self.ids[start:stop])
         last = len(self._places) - 1
         while len(places):
             free = self._places.take(at) < 0
             self._places[at[free]] = places[free]
-            left = self._places.take(at) != places  # not free, or taken by another one at the same time
+            left = self._places.take(at) != places  # not free, or just filled by another place
             places, at = places[left], (at[left] + 1) & last
 
 
 class MemoryRows:
-    """Rows of numbers in an array that grows where it lies; `dims` are those of a row."""
+    """Rows of numbers in an array that is resized in place; `dims` are the dims of a row."""
 
     def __init__(self, dims: tuple[int, ...], dtype: Any):
         self.array: Array = np.empty((0, *dims), dtype)
-        """[n, *dims]; not to be kept, since the memory behind it moves."""
+        """The rows, [n, *dims]. The array must not be stored elsewhere, since its memory moves."""
 
     def require(self, length: int) -> None:
-        """Has room for at least so many rows."""
+        """Makes room for at least `length` rows."""
         self.array = grown(self.array, length)
 
     def take(self, places: Array) -> Array:
@@ -214,7 +210,7 @@ class MemoryRows:
         return self.array.reshape(-1, *self.array.shape[2:]).take(places * self.array.shape[1], axis=0)
 
     def cut(self, length: int) -> None:
-        """Gives back the room beyond so many rows."""
+        """Releases the room beyond `length` rows."""
         self.array.resize((length, *self.array.shape[1:]), refcheck=False)
 
 
@@ -236,7 +232,7 @@ def return_freed_arrays() -> None:
 # Rows of large tables on disk: an array in a file, of which the system keeps in memory what is used.
 #
 # A file has no name, so that nothing of it is left when its process ends, whatever ends it. Its room on the disk is
-# taken before it is used: memory that stands for a file whose disk is full can't be written to, which would end the
+# allocated before it is used: memory that stands for a file whose disk is full can't be written to, which would end the
 # process.
 
 
@@ -247,14 +243,14 @@ _FEW = 64
 
 @cache
 def _readers() -> Any:
-    """The threads that read rows from files."""
-    from concurrent.futures import ThreadPoolExecutor  # here, as few tables lie in files
+    """The thread pool that reads rows from files."""
+    from concurrent.futures import ThreadPoolExecutor  # imported here, as few tables are in files
 
     return ThreadPoolExecutor(_READERS, "rows-on-disk")
 
 
 def require_usable(folder: str) -> None:
-    """Makes the folder if there is none. Raises DiagnosticError (`table-folder`) if rows can't be kept there."""
+    """Makes the folder if it does not exist. Raises DiagnosticError (`table-folder`) if rows can't be stored there."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -270,7 +266,7 @@ def _refused(folder: str, problem: Exception) -> DiagnosticError:
 
 
 def _take_room(file: int, start: int, stop: int) -> None:
-    """Takes the disk's room for these bytes of a file. Raises OSError."""
+    """Allocates disk space for the bytes `start` to `stop` of a file. Raises OSError."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, start, stop - start)
         return
@@ -281,7 +277,7 @@ def _take_room(file: int, start: int, stop: int) -> None:
 def _taken(array: Array, places: Array) -> Array:
     """Items of an array in a file, in new memory.
 
-    What is not in memory is read by several threads, as disks take many requests at a time.
+    Items that are not in memory are read by several threads, as disks serve many requests at a time.
     """
     count, part = len(places), -(-len(places) // _READERS)
     if count < _FEW:
@@ -296,12 +292,12 @@ def _taken(array: Array, places: Array) -> Array:
 
 
 class DiskRows:
-    """Rows of numbers in a file in `folder`; `dims` are those of a row."""
+    """Rows of numbers in a file in `folder`; `dims` are the dims of a row."""
 
     def __init__(self, folder: str, dims: tuple[int, ...], dtype: Any):
         self.folder = folder
         self.array: Array = np.empty((0, *dims), dtype)
-        """[n, *dims]; not to be kept, since the memory behind it moves."""
+        """The rows, [n, *dims]. The array must not be stored elsewhere, since its memory moves."""
         self._row = int(np.prod(dims)) * self.array.itemsize
         self._map: mmap.mmap | None = None
 
@@ -313,7 +309,9 @@ class DiskRows:
             raise _refused(self.folder, problem) from None
 
     def require(self, length: int) -> None:
-        """Has room for at least so many rows. Raises DiagnosticError if the disk has none, and is as before then."""
+        """Makes room for at least `length` rows. Raises DiagnosticError if the disk has no room; the rows are unchanged
+        then.
+        """
         have = len(self.array)
         if length > have:
             room = max(length + length // 32, 64)
@@ -333,12 +331,12 @@ class DiskRows:
         return _taken(self.array.reshape(-1, *self.array.shape[2:]), places * self.array.shape[1])
 
     def cut(self, length: int) -> None:
-        """Gives back the room beyond so many rows."""
+        """Releases the room beyond `length` rows."""
         self._show(length)
         os.ftruncate(self._file.fileno(), length * self._row)
 
     def _show(self, length: int) -> None:
-        """Has the array be so many rows of the file."""
+        """Maps the first `length` rows of the file into the array."""
         dims, dtype = self.array.shape[1:], self.array.dtype
         self.array, self._map = np.empty((0, *dims), dtype), None
         if length:
@@ -347,11 +345,13 @@ class DiskRows:
             except OSError as problem:
                 raise _refused(self.folder, problem) from None
             if hasattr(mmap, "MADV_RANDOM"):
-                self._map.madvise(mmap.MADV_RANDOM)  # rows beside one that is asked for are no likelier than others
+                self._map.madvise(mmap.MADV_RANDOM)  # neighbours of a row are no likelier to be read next
             self.array = np.frombuffer(self._map, dtype).reshape(length, *dims)
 
     def let_go(self, first: int) -> None:
-        """The rows from this one on will not be used soon: they need not be in the memory of the process."""
+        """Releases the memory of the rows from `first` on, which stay in the file. For rows that will
+        not be used soon.
+        """
         start = -(-first * self._row // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED") and start < len(self._map):
             self._map.madvise(mmap.MADV_DONTNEED, start)
@@ -362,10 +362,11 @@ _FOLDER: ContextVar[str | None] = ContextVar("rows_on_disk", default=None)
 
 @contextmanager
 def rows_on_disk(folder: str | os.PathLike[str] | None) -> Generator[None]:
-    """Has large tables that this thread makes while it holds keep their numbers in files in `folder`; None: in memory.
+    """Makes large tables that this thread creates within the context keep their numbers in files in `folder` (None: in
+    memory).
 
-    What they compute is the same. The folder is made if there is none. Raises DiagnosticError (`table-folder`) if rows
-    can't be kept there, and so does a table for whose rows the disk has no room.
+    The results are the same. The folder is made if it does not exist. Raises DiagnosticError (`table-folder`) if rows
+    can't be stored there, and so does a table for whose rows the disk has no room.
     """
     if folder is not None:
         require_usable(os.fspath(folder))
@@ -376,19 +377,20 @@ def rows_on_disk(folder: str | os.PathLike[str] | None) -> Generator[None]:
         _FOLDER.reset(token)
 
 
-# What large tables hold, as arrays, and what stands for a part of one.
+# The content of large tables as arrays, and the variable that stands for a state of a table.
 
 Initial: TypeAlias = Callable[[Array], Array]
-"""From ids int64 [n] to what their rows begin with, [n, width]."""
+"""A function from ids int64 [n] to the initial values of their rows, [n, width]."""
 
 Chances: TypeAlias = Callable[[Array, int], Array]
-"""From ids int64 [n] and the number of an update to a number in (0, 1) for each id."""
+"""A function from ids int64 [n] and the number of an update to a random number in (0, 1) for each id."""
 
 
 class TableState(NamedTuple):
-    """What stands in a variable that an optimizer keeps for each row: `table`, a variable, has its numbers as `number`.
+    """The value of a variable that an optimizer keeps for each row of a table: state `number` of the table in the
+    variable `table`.
 
-    `value` is what those of a row begin with.
+    `value` is the initial value of the state's elements.
     """
 
     table: str
@@ -397,7 +399,7 @@ class TableState(NamedTuple):
 
 
 class TableRows(NamedTuple):
-    """All that a table holds, as arrays in the order of ids, or of a part of it.
+    """The content of a table or of a part of it, as arrays in ascending order of ids.
 
     `ids` int64 [n]; `numbers` [n, 1 + states, width]; `seen` uint32 [n], the update that changed a row last; `scores`
     float32 [n], or [0] where the rules ask for none; `waiting` int64 [m], ids that have not entered, and `counts`
@@ -417,15 +419,15 @@ class TableRows(NamedTuple):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The numbers of a row: 1 + states, width."""
+        """The dims of a row: 1 + states, width."""
         return self.numbers.shape[1:]
 
 
-# Ids that come with gradients but have no row yet: how often each has come.
+# Ids that have had gradients but have no row yet, with the number of their gradients.
 
 
 class Waiting:
-    """Ids that wait to enter a table, each with how often it has come and in which update it came last."""
+    """Ids that wait to enter a table, each with the number of its gradients so far and the update of the last one."""
 
     def __init__(self) -> None:
         self.index = IdIndex()
@@ -436,11 +438,13 @@ class Waiting:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """The bytes of memory in use."""
         return self.index.nbytes + int(self._counts.nbytes)
 
     def came(self, ids: Array, update: int, enough: int) -> Array:
-        """Counts these ids, int64 [n], each once; gives which have come often enough (bool [n])."""
+        """Counts a gradient for each of these distinct ids, int64 [n]. Returns which ids have had `enough` gradients,
+        bool [n].
+        """
         places = self.index.find(ids)
         new = (places < 0).nonzero()[0]
         first = self.index.count
@@ -451,21 +455,21 @@ class Waiting:
         return self._counts[places, 0] >= enough
 
     def add(self, ids: Array, counts: Array) -> None:
-        """Adds ids that are not there yet, with their counts and updates, [n, 2]."""
+        """Adds ids that do not wait yet, with their counts and updates, [n, 2]."""
         count = self.index.count
         self.index.add(ids)
         self._counts = grown(self._counts, self.index.count)
         self._counts[count : self.index.count] = counts
 
     def leave(self, ids: Array) -> None:
-        """Forgets these ids, which are there."""
+        """Removes these ids, all of which must wait."""
         if len(ids):
             stay = np.ones(len(self), bool)
             stay[self.index.find(ids)] = False
             self._keep(stay)
 
     def drop_before(self, update: int) -> None:
-        """Forgets the ids that came last before an update."""
+        """Removes the ids whose last gradient came before an update."""
         if len(self):
             self._keep(self._counts[: len(self), 1].astype(np.int64) >= update)
 
@@ -474,13 +478,15 @@ class Waiting:
         self.index.keep(stay.nonzero()[0])
 
     def rows(self) -> tuple[Array, Array]:
-        """The ids in their order, and what is counted of each, [n, 2]."""
+        """(the ids in ascending order, the count and the last update of each [n, 2])."""
         order = self.index.held.argsort(kind="stable")
         return self.index.ids[order], self._counts[order]
 
 
 SHARE = 16
-"""Rows in use are moved to the front after updates of as many as the table has, divided by this."""
+"""The rows in use are moved to the front once the number of updated rows exceeds the number of all rows divided by
+this.
+"""
 
 _PIECE = 1 << 16
 
@@ -488,11 +494,11 @@ _PIECE = 1 << 16
 class LargeTable:
     """A large table of `height` ids from 0 on, each with a row of `width` numbers.
 
-    With `any_id` its ids are all numbers of 64 bits, int64 with the bits of uint64, whatever the height: that of a part
-    is its share of them.
+    With `any_id` its ids are all 64-bit numbers, int64 with the bits of uint64, whatever the height; the height of a
+    part is its share of the rows.
 
-    `folder` is where the file with its numbers is (default: what `rows_on_disk` says, else there is none). A table in
-    a file raises DiagnosticError (`table-folder`) where rows are to be added and the disk has no room for them.
+    `folder` is where the file with its numbers is (default: what `rows_on_disk` says, else there is none). A table in a
+    file raises DiagnosticError (`table-folder`) where rows are to be added and the disk has no room for them.
     """
 
     def __init__(
@@ -513,7 +519,7 @@ class LargeTable:
         mistake = self.rules.mistake()
         if mistake or (self.rules.enter_chance < 1 and chances is None):
             raise ValueError(mistake or "rows are drawn to enter, but nothing draws them")
-        self.states: list[float] = []  # what each state of a row begins with
+        self.states: list[float] = []  # the initial value of each state of a row
         self.updates = self.saved = 0
         self.index = IdIndex()
         self.folder = folder or _FOLDER.get()
@@ -522,9 +528,11 @@ class LargeTable:
         self._scores = np.empty(0, np.float32)
         self._waiting = Waiting()
         self._dropped: list[Array] = []
-        self._calls: list[int] = []  # how many updates there were at each call of `shrink_after`
+        self._calls: list[int] = []  # the number of updates at each call of `shrink_after`
         self._packed = self._touched = 0
-        """The update after which rows in use were moved to the front last, and how many were updated since."""
+        """The update after which rows in use were last moved to the front, and the number of rows
+        updated since then.
+        """
 
     def _no_rows(self) -> MemoryRows | DiskRows:
         dims = 1 + len(self.states), self.width
@@ -544,19 +552,19 @@ class LargeTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, with the room that is kept for rows to come; without those of a file."""
+        """The bytes of memory in use, with the room that is kept for further rows, but without the file."""
         numbers = 0 if self.folder is not None else int(self._numbers.nbytes)
         return numbers + int(self._seen.nbytes + self._scores.nbytes) + self.index.nbytes + self._waiting.nbytes
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The numbers of a row: 1 + states, width."""
+        """The dims of a row: 1 + states, width."""
         return self._numbers.shape[1:]
 
     def add_state(self, value: float) -> int:
-        """Has every row keep as many numbers more, which begin with `value`; gives the number of this state.
+        """Adds a state to every row: `width` numbers that are initially `value`. Returns the number of this state.
 
-        Raises ValueError if there are rows.
+        Raises ValueError if the table has rows.
         """
         if len(self):
             raise ValueError("a table that has rows can't keep more for each of them")
@@ -566,13 +574,17 @@ class LargeTable:
 
     @property
     def numbered(self) -> int:
-        """How many rows the numbers of its rows are out of: with `any_id` those of all parts."""
+        """The number of rows that the ids of its rows are part of: the height, or, with `any_id`, that of the whole
+        table.
+        """
         return most_rows(self.width) if self.any_id else self.height
 
     # reading
 
     def find(self, ids: Array) -> Array:
-        """The place of each row, int64 [n]; -1 where there is none. Raises ValueError for an id outside."""
+        """The place of each row, int64 [n]; -1 if the row does not exist. Raises ValueError for an id outside of the
+        table.
+        """
         if not self.any_id and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
             wrong = ids[(ids < 0) | (ids >= self.height)][0]
             raise ValueError(f"Ids holds {int(wrong)}, but the table has ids from 0 to {self.height - 1}")
@@ -581,7 +593,7 @@ class LargeTable:
     def look_up(self, ids: Array) -> Array:
         """The values of rows, [n, width], for `ids` int64 [n] that may repeat.
 
-        Of rows that do not exist, those are what they would begin with, or 0 where rows do not enter at once.
+        Rows that do not exist have their initial values, or 0 if rows do not enter with their first gradient.
         """
         places = self.find(ids)
         known = places >= 0
@@ -603,7 +615,7 @@ class LargeTable:
     def enter(self, ids: Array) -> tuple[Array, Array]:
         """Begins an update that has gradients of these rows, int64 [n], each once and in ascending order.
 
-        Gives the places of the rows and which of the ids have one (bool [n]).
+        Returns the places of the rows that exist, and a mask of the ids that have a row (bool [n]).
         """
         self.updates += 1
         places = self.find(ids)
@@ -622,18 +634,18 @@ class LargeTable:
         return places, kept
 
     def put(self, places: Array, rows: Array) -> None:
-        """Sets the numbers of rows by place, [n, 1 + states, width]."""
+        """Sets the numbers [n, 1 + states, width] of the rows at these places."""
         self._numbers[places] = rows
 
     def end_update(self) -> None:
-        """Ends an update: rows leave, or move to the front of the file, if it is time. Places change then."""
+        """Ends an update: if it is time, rows leave, or move to the front of the file. Places change then."""
         if self.folder is not None and self._touched * SHARE > self.index.count:
             self._pack()
         if self.rules.shrink_every and self.updates % self.rules.shrink_every == 0:
             self.shrink()
 
     def _may_enter(self, ids: Array) -> Array:
-        """A mask of the ids outside of the table that enter it now."""
+        """A mask of the ids without a row that enter the table in this update."""
         rules, chosen = self.rules, np.ones(len(ids), bool)
         if rules.enter_chance < 1:
             assert self.chances is not None
@@ -656,7 +668,7 @@ class LargeTable:
             self._scores[first:total] = 0
 
     def _pack(self) -> None:
-        """Moves the rows that were updated since this was done last to the front, in pieces."""
+        """Moves the rows that were updated since the last call to the front, in pieces."""
         used = self._seen[: self.index.count] > self._packed
         front = int(np.count_nonzero(used))
         away, here = front + used[front:].nonzero()[0], (~used[:front]).nonzero()[0]
@@ -675,7 +687,9 @@ class LargeTable:
     # rows that leave
 
     def shrink(self, unseen: int | None = None, below: float | None = None) -> int:
-        """Has rows leave by the rules, or by other numbers for `drop_unseen` and `drop_below`; gives how many did."""
+        """Makes rows leave by the rules, or by other numbers for `drop_unseen` and `drop_below`.
+        Returns how many left.
+        """
         unseen = self.rules.drop_unseen if unseen is None else unseen
         below = self.rules.drop_below if below is None else below
         count = self.index.count
@@ -690,9 +704,10 @@ class LargeTable:
         return self._leave(stay)
 
     def shrink_after(self, calls: int) -> int:
-        """Has rows leave that had no gradient since the call before the last `calls` - 1; gives how many did.
+        """Makes rows leave that had no gradient since the call before the last `calls` - 1 calls. Returns how many
+        left.
 
-        With 1 all rows leave, with 2 those without a gradient since the call before this one (Fleet 2.x: `shrink`).
+        With 1 all rows leave, with 2 those without a gradient since the previous call (Fleet 2.x: `shrink`).
         """
         self._calls.append(self.updates)
         if len(self._calls) < calls:
@@ -708,7 +723,9 @@ class LargeTable:
         return left
 
     def _keep(self, places: Array) -> None:
-        """Keeps the rows of these places, which ascend: they move to the front, in pieces."""
+        """Keeps the rows at these ascending places and removes all others. The kept rows move to the
+        front, in pieces.
+        """
         arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
         for start in range(0, len(places), _PIECE):
             piece = places[start : start + _PIECE]
@@ -720,48 +737,50 @@ class LargeTable:
             array.resize((min(len(places), len(array)),), refcheck=False)
         self.index.keep(places)
 
-    # all of it
+    # all rows
 
     def order(self) -> Array:
-        """The places of all rows in the order of their ids."""
+        """The places of all rows in ascending order of their ids."""
         return self.index.held.argsort(kind="stable")
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether the rules ask for scores."""
+        """Whether the rules need scores of rows."""
         return self.rules.drop_below > 0
 
     def field(self, name: str, places: Array) -> Array:
-        """`ids`, `numbers`, `seen` or `scores` of rows by place."""
+        """The field `ids`, `numbers`, `seen` or `scores` of the rows at these places."""
         if name == "numbers":
             return self._rows.take(places)
         return {"ids": self.index.ids, "seen": self._seen, "scores": self._scores}[name].take(places)
 
     def without_rows(self) -> TableRows:
-        """What the table holds beside its rows."""
+        """The content of the table apart from its rows."""
         numbers = np.empty((0, *self._numbers.shape[1:]), self.dtype)
         ids, seen, scores = (np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.float32))
         return TableRows(ids, numbers, seen, scores, *self._waiting.rows(), self.left(), self.updates, self.saved)
 
     def changed(self) -> Array:
-        """The places of the rows that were changed since changed rows were saved last, in the order of their ids."""
+        """The places of the rows that changed since changed rows were last saved, in ascending order of their ids."""
         order = self.order()
         return order[self._seen[order] > self.saved]
 
     def left(self) -> Array:
-        """The ids of rows that have left since then and are not there again, in order."""
+        """The ids of rows that have left since changed rows were last saved and do not exist again, in
+        ascending order.
+        """
         if not self._dropped:
             return np.empty(0, np.int64)
         ids = np.unique(np.concatenate(self._dropped))
         return ids[self.index.find(ids) < 0]
 
     def mark_saved(self) -> None:
-        """From here on rows count as changed anew."""
+        """Records that changed rows have been saved: only later changes count from now on."""
         self.saved = self.updates
         self._dropped.clear()
 
     def rows(self) -> TableRows:
-        """All that the table holds, in new memory, in the order of ids."""
+        """The content of the table, in new memory, in ascending order of ids."""
         return self.without_rows()._replace(**self._fields(self.order()))
 
     def _fields(self, places: Array) -> dict[str, Array]:
@@ -769,8 +788,8 @@ class LargeTable:
         return {name: self.field(name, places) for name in names}
 
     def whole(self, number: int = 0) -> Array:
-        """What all rows have, [height, width]: their values, or a state by number. Those that do not exist have what
-        `look_up` says, and states their first value.
+        """The values of all rows, or state `number` of all rows, [height, width]. Rows that do not exist have the
+        values that `look_up` gives, and the initial values of states.
         """
         if number == 0 and self.rules.at_once:
             out = self.initial(np.arange(self.height))
@@ -780,7 +799,9 @@ class LargeTable:
         return out
 
     def fill(self, whole: Array) -> None:
-        """Has all rows exist, with these values, [height, width]; states begin anew. Raises ValueError."""
+        """Creates all rows, with these values [height, width] and the initial values of states. Raises ValueError for
+        other dims.
+        """
         if whole.shape != (self.height, self.width):
             raise ValueError(f"it has dims {list(whole.shape)}, the table {[self.height, self.width]}")
         self.clear()
@@ -789,7 +810,9 @@ class LargeTable:
         self._seen[: self.height] = 0
 
     def add_rows(self, rows: TableRows) -> None:
-        """Takes rows that are not there yet, as they were in another table. Raises ValueError for others' dims."""
+        """Adds rows that do not exist yet, with the content that they have in another table. Raises ValueError for rows
+        of other dims, or rows that exist.
+        """
         if rows.numbers.shape[1:] != self._numbers.shape[1:]:
             have, want = list(rows.numbers.shape[1:]), list(self._numbers.shape[1:])
             raise ValueError(f"a row there is {have}, one of the table is {want}")
@@ -809,9 +832,10 @@ class LargeTable:
         self.updates, self.saved = max(self.updates, rows.updates), max(self.saved, rows.saved)
 
     def set_rows(self, ids: Array, numbers: Array, seen: Array | None = None) -> None:
-        """Has rows be as these, [n, 1 + states, width], or have these values, [n, width]; ids are there once each.
+        """Sets the numbers [n, 1 + states, width] or only the values [n, width] of rows, which are created if
+        necessary. The ids must be distinct.
 
-        `seen` is the update that changed each last (default: the last one).
+        `seen` is the update that last changed each row (default: the latest update).
         """
         places = self.find(ids)
         new = places < 0
@@ -822,7 +846,7 @@ class LargeTable:
         self.updates = max(self.updates, int(self._seen[places].max(initial=0)))
 
     def remove(self, ids: Array) -> None:
-        """Has these rows leave, those of them that are there."""
+        """Removes those of these rows that exist."""
         stay = np.ones(self.index.count, bool)
         places = self.find(ids)
         stay[places[places >= 0]] = False
@@ -830,7 +854,7 @@ class LargeTable:
             self._keep(stay.nonzero()[0])
 
     def clear(self) -> None:
-        """Forgets all rows, and what was counted."""
+        """Removes all rows, waiting ids and counts."""
         self.__dict__.update(self.like().__dict__)
 
     def like(self) -> LargeTable:

@@ -1,4 +1,6 @@
-"""What is fed in a step, which rows of the whole batch it is, and where these lie in each variable of a program."""
+"""The feeds of a step, the rows of the whole batch that they hold, and where these rows lie in each variable of a
+program.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ from pstranspile.runtime.values import Array, LoDTensor
 
 
 class Part(NamedTuple):
-    """The rows of an input of the whole batch that a machine is fed; of a ragged input, the sequences.
+    """The part of an input of the whole batch that a machine is fed: rows, or, of a ragged input, sequences.
 
-    `places` are their numbers, `total` is how many there are. `starts` are the rows that sequences begin with in the
-    whole batch, `sizes` how many rows they have.
+    `places` are the numbers of these rows in the whole batch, `total` is the number of rows there. `starts` are the
+    first rows of the sequences in the whole batch, `sizes` the numbers of rows of the sequences.
     """
 
     places: Array
@@ -32,9 +34,9 @@ class Part(NamedTuple):
 
 
 class Batch(dict[str, Any]):
-    """The feeds of a step, by name. `parts` gives for an input the rows of the whole batch that it holds (default: all;
-    None: unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor above 1
-    by which they count.
+    """The feeds of a step, by name. `parts` maps an input to its part of the whole batch (default: all rows; None:
+    unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor, 1 or
+    above, by which these rows count.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class Dealt(dict[str, Any]):
 
 
 def rows_of(value: Value) -> int:
-    """How many rows a fed value has; of a ragged one, how many sequences."""
-    if value.__class__ is np.ndarray and value.ndim:  # as it mostly is
+    """The number of rows of a fed value; of a ragged value, the number of sequences."""
+    if value.__class__ is np.ndarray and value.ndim:  # the usual case
         return len(value)
     if isinstance(value, LoDTensor) and value.lod:
         return len(value.lod[0]) - 1
@@ -79,7 +81,7 @@ def rows_of(value: Value) -> int:
 
 
 def sequence_starts(lod: Sequence[Sequence[int]]) -> Array:
-    """The row that each sequence of level 0 begins with, and the one after the last."""
+    """The first row of each sequence of level 0, followed by the total number of rows."""
     starts = np.asarray(lod[0], "int64")
     for level in lod[1:]:
         starts = np.asarray(level, "int64")[starts]
@@ -87,7 +89,7 @@ def sequence_starts(lod: Sequence[Sequence[int]]) -> Array:
 
 
 def part_of(feed: Mapping[str, Any], name: str) -> Part | None:
-    """The rows of the whole batch that the value of an input has; all, unless the feed is a part of a batch."""
+    """The part of the whole batch that the value of an input holds; all rows, unless the feed is a part of a batch."""
     if isinstance(feed, Batch) and name in feed.parts:
         return feed.parts[name]
     return _whole(feed[name])
@@ -102,9 +104,10 @@ def _whole(value: Value) -> Part:
 
 
 def chosen(value: Value, order: Sequence[int] | Array, part: Part | None = None) -> tuple[Value, Part]:
-    """The rows of an array (sequences of a LoDTensor) with these numbers, in this order, and which they are.
+    """(rows of an array, or sequences of a LoDTensor, with the numbers `order`, in this order; the part of the whole
+    batch that they are).
 
-    `part` tells which rows of the whole batch the value has (default: all).
+    `part` is the part of the whole batch that the value holds (default: all).
     """
     numbers = np.asarray(order, "int64")
     array = value.data if isinstance(value, LoDTensor) else np.asarray(value)
@@ -126,7 +129,9 @@ def chosen(value: Value, order: Sequence[int] | Array, part: Part | None = None)
 
 
 def joined(shares: Sequence[Mapping[str, Any]], names: Container[str]) -> Batch:
-    """Shares of one batch put together: the rows of the inputs `names` one after the other, of others the first."""
+    """The concatenated shares of one batch: the rows of the inputs `names` one after another; for other inputs, the
+    value of the first share.
+    """
     values, parts = dict(shares[0]), dict[str, Part | None]()
     for name in values:
         if name in names:
@@ -167,7 +172,7 @@ def _counts(sizes: Array) -> Array:
 
 
 def _as_slice(numbers: Array) -> Any:
-    """Numbers that rise one by one as a slice, which copies nothing."""
+    """Consecutive ascending numbers as a slice, with which indexing copies nothing; other numbers unchanged."""
     if not len(numbers):
         return slice(0, 0)
     if int(numbers[-1]) - int(numbers[0]) == len(numbers) - 1 and (np.diff(numbers) == 1).all():
@@ -185,8 +190,8 @@ def _as_slice(numbers: Array) -> Any:
 class Axis(NamedTuple):
     """The axis of a variable that counts rows of the batch.
 
-    `feed` is the input whose rows they are ("": any), `before` the dims that come before the axis. `table` names the
-    rank table by which rows are sorted, the longest sequence first ("": they come in order).
+    `feed` is the input to which the rows belong ("": any), `before` are the dims before the axis. `table` is the rank
+    table by which the rows are sorted, the longest sequence first ("": the rows are in order).
     """
 
     feed: str = ""
@@ -194,20 +199,24 @@ class Axis(NamedTuple):
     table: str = ""
 
     def outer(self, dims: tuple[int, ...]) -> int:
-        """In how many blocks the rows of a value of these dims lie; open dims are taken from there."""
+        """The number of blocks in which the rows of a value of these dims lie; `dims` replace unknown dims (-1) of
+        `before`.
+        """
         real = zip(self.before, (*dims, *self.before[len(dims) :]), strict=False)
         return prod(there if dim < 0 else dim for dim, there in real)
 
 
 UNKNOWN = Axis("", (-2,))
-"""The place of the rows is unknown: an op has picked them by their content."""
+"""The place of the rows is unknown, because an op has selected them by their content."""
 
 Places = dict[tuple[int, str], "Axis | None"]
-"""(Block that holds a variable, its name) -> where its rows lie, None if it has none of the batch."""
+"""A mapping from (block that declares a variable, its name) to the axis of the batch's rows in it, None if it has no
+rows of the batch.
+"""
 
 
 class BatchAxes:
-    """The axes of all variables of a program; worked out in one pass over its ops."""
+    """The axes of all variables of a program, determined in one pass over its ops."""
 
     def __init__(self, program: Program):
         self._program = program
@@ -216,17 +225,19 @@ class BatchAxes:
         self._block(0)
 
     def of(self, name: str, block: int = 0) -> Axis | None:
-        """The axis of the rows of a variable that an op of a block means, None if it has none of the batch."""
+        """The axis of the batch's rows in a variable as an op of a block sees it, None if the variable has no rows of
+        the batch.
+        """
         home = self._home(name, block)
         if (home, name) in self._found:
             return self._found[home, name]
         var = self._program.find_var(name, block)
         if var is None or var.persistable or not var.shape or var.shape[0] >= 0:
-            return None  # an input with fixed dims is given whole to everyone
+            return None  # every machine is fed all of an input with fixed dims
         return Axis(name)
 
     def _home(self, name: str, block: int) -> int:
-        """The block that declares a variable."""
+        """The block that declares the variable `name` as a block sees it; 0 if none does."""
         blocks, seen = self._program.blocks, set[int]()
         while 0 <= block < len(blocks) and block not in seen:
             if name in blocks[block].vars:
@@ -252,7 +263,9 @@ class BatchAxes:
                 self._op(op, index)
 
     def _enter(self, op: Op, outside: int, block: int) -> None:
-        """The variables that a block's steps get: parts of inputs without their first dim, and states."""
+        """Sets the axes of the variables that the steps of a recurrence start with: slices of inputs without their
+        first dim, and states.
+        """
         if op.type != "recurrent":
             return
         for name in op.inputs.get("inputs", ()):
@@ -266,7 +279,7 @@ class BatchAxes:
             self._found[block, name] = self.of(start, outside)
 
     def _stacked(self, op: Op, outside: int, block: int) -> None:
-        """The outputs of a recurrence are those of its steps, one after the other."""
+        """Sets the axes of a recurrence's outputs: the stacked outputs of its steps."""
         for name in op.outputs.get("outputs", ()):
             axis = self.of(name, block)
             if axis is not None and axis is not UNKNOWN:
@@ -315,7 +328,7 @@ class BatchAxes:
         return axis._replace(before=tuple(shape[other] for other in order[: order.index(place)]))
 
     def _like(self, shape: tuple[int, ...], block: int, given: Iterable[tuple[str, Axis]]) -> Axis | None:
-        """The axis of the rows in what most ops make: that of an input of the same dims, else the open dim."""
+        """The axis of the rows in the result of most ops: that of an input of the same dims, else the unknown dim."""
         candidates = list(given)
         if -1 not in shape:
             return None
@@ -345,9 +358,10 @@ def find_rows(
     feed: Mapping[str, Any],
     find: Callable[[str], Value | None],
 ) -> Rows | None:
-    """The rows of a value of these dims. `axis` is where they lie, `lod` its LoD, if it has one.
+    """The rows of the whole batch that a value of these dims holds. `axis` is their axis, `lod` the value's LoD, if it
+    has one.
 
-    What has no axis is one row, the same on every machine. None if the rows are not known.
+    A value without an axis is a single row, the same on every machine. None if the rows are not known.
     """
     count = prod(dims)
     if axis is None:
@@ -370,28 +384,32 @@ def find_rows(
 
 
 def _part(name: str, feed: Mapping[str, Any]) -> Part | None:
-    """The rows of the batch that were fed to an input (to any, if it has no name: all then have the same)."""
+    """The part of the whole batch that was fed to an input (without a name: to any input, if all have
+    the same part).
+    """
     if name:
         return part_of(feed, name) if name in feed else None
     parts_of: Mapping[str, Part | None] = feed.parts if isinstance(feed, Batch) else {}
     whole = [fed for fed in feed if fed not in parts_of]
     if len({rows_of(feed[fed]) for fed in whole}) > 1:
         return None
-    parts = [part_of(feed, fed) for fed in feed if fed in parts_of or fed == whole[0]]  # one stands for those alike
+    parts = [part_of(feed, fed) for fed in feed if fed in parts_of or fed == whole[0]]  # one stands for all equal ones
     first = parts[0] if parts else None
     alike = all(p is not None and first is not None and np.array_equal(p.places, first.places) for p in parts)
     return first if alike else None
 
 
 def _sorted(part: Part, table: Value | None, dims: tuple[int, ...]) -> Rows | None:
-    """The rows of a step of ragged sequences, the longest first; shorter ones have ended."""
+    """The rows of a step of ragged sequences, the longest sequence first, without the sequences that have ended; None
+    if they are not known.
+    """
     if not isinstance(table, RankTable) or len(table.order) != len(part.places) or dims[0] > len(table.order):
         return None
     return Rows(part.places[table.order[: dims[0]]], prod(dims[1:]))
 
 
 def _ragged(part: Part, lod: list[list[int]], count: int) -> Rows | None:
-    """The sequences of a ragged value."""
+    """The rows of a ragged value, each of which is a sequence; None if they are not known."""
     starts = sequence_starts(lod)
     if len(starts) != len(part.places) + 1 or count % max(int(starts[-1]), 1):
         return None
@@ -401,7 +419,9 @@ def _ragged(part: Part, lod: list[list[int]], count: int) -> Rows | None:
 
 
 def _starts(part: Part, sizes: Array, inner: int) -> Array | None:
-    """The elements that sequences begin with in the whole batch, if they are as long as those that were fed."""
+    """The first element of each sequence in the whole batch, if the sequences are as long as those that were fed; None
+    otherwise.
+    """
     if part.starts is None or part.sizes is None or not np.array_equal(part.sizes, sizes):
         return None
     return part.starts * inner

@@ -1,4 +1,6 @@
-"""An op made ready to run: its kernel bound to its attributes, its slots resolved to variable names."""
+"""Ops that are ready to run: the kernel is bound to the op's attributes, and the slots are resolved to
+variable names.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +23,35 @@ from pstranspile.runtime.run.feeds import described
 from pstranspile.runtime.values import LoDTensor
 
 EMPTY_NAME = "@EMPTY@"
-"""The name that stands for no variable, in a slot that holds several."""
+"""The name that stands for no variable in a slot of several variables."""
 
 CONTEXT = "context"
 SURROUNDINGS = "surroundings"
-"""The parameters of a Run that get its environment: as an ExecutionContext, and as Surroundings only."""
+"""The names of a Run's parameters that receive its environment: an ExecutionContext, or only Surroundings."""
 
 
 class Argument(NamedTuple):
-    """A parameter of a Run: a slot with its variables. `slot` may also be CONTEXT or SURROUNDINGS, which have none."""
+    """A parameter of a Run: a slot with its variables. `slot` may also be CONTEXT or SURROUNDINGS, which have no
+    variables.
+    """
 
     slot: str
     names: tuple[str, ...]
     duplicable: bool
     may_lack: bool = False
-    """Whether its variables may be without a value, which gives None."""
+    """Whether its variables may have no value; the argument is then None."""
 
     @property
     def is_frame(self) -> bool:
-        """Whether the parameter takes what the op runs in."""
+        """Whether the parameter receives the environment of the op instead of variables."""
         return self.slot in (CONTEXT, SURROUNDINGS)
 
 
 class BoundOp(NamedTuple):
-    """An op ready to run: `run(*arguments)` gives the values of `results`, one for each.
+    """An op ready to run: `run(*arguments)` returns the values of `results`, one for each.
 
-    `run_any` is called for arguments that may have LoD. It takes LoD off them and gives it to the results as `lod`
-    says. It is `run` itself where that takes and gives LoDTensors (`sees_lod`).
+    `run_any` accepts arguments that may have LoD: it removes LoD from them and gives it to the results by the rule
+    `lod`. If `run` itself takes and returns LoDTensors (`sees_lod`), `run_any` is `run`.
     """
 
     op: Op
@@ -59,28 +63,28 @@ class BoundOp(NamedTuple):
 
     @property
     def sees_lod(self) -> bool:
-        """Whether run itself gets and gives LoDTensors."""
+        """Whether `run` itself takes and returns LoDTensors."""
         return self.lod in ("own", "new")
 
     @property
     def reads(self) -> list[str]:
-        """The variables whose values run is given, each once."""
+        """The variables whose values `run` takes, each once."""
         return list(dict.fromkeys(name for argument in self.arguments for name in argument.names if name != EMPTY_NAME))
 
     @property
     def needs(self) -> list[str]:
-        """Those of them that must have a value."""
+        """The variables of `reads` that must have a value."""
         lacking = {name for argument in self.arguments if argument.may_lack for name in argument.names}
         return [name for name in self.reads if name not in lacking]
 
     @property
     def makes(self) -> list[str]:
-        """Every variable that run gives a value: no slot that the kernel does not know is among them."""
+        """Every variable that `run` sets. Slots that the kernel does not know are left out."""
         return [name for result in self.results for name in (result.names if result.duplicable else result.names[:1])]
 
     @property
     def looks(self) -> bool:
-        """Whether run may look at variables that are not among its arguments."""
+        """Whether `run` may access variables that are not among its arguments."""
         return any(argument.slot == CONTEXT for argument in self.arguments)
 
 
@@ -119,7 +123,7 @@ def bind(op: Op) -> BoundOp:
 
 
 def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
-    """An optimizer's kernel, extended to large tables. Other kernels stay as they are, whatever slots an op adds."""
+    """The kernel of an optimizer, extended to large tables; the Run of any other op unchanged."""
     slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
     if not {"Param", "Grad"} <= set(slots):
         return run
@@ -128,7 +132,9 @@ def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argum
 
 
 def present(op: Op, program: Program, block: int) -> Op:
-    """The op of a block without what fills no slot: undeclared variables in slots that may be empty, as in Fluid."""
+    """The op of a block, without undeclared variables in slots that may be empty. As in Fluid, these
+    count as absent.
+    """
     schema = schema_of(op.type)
     slots: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     optional = {name for name, slot in slots.items() if slot.dispensable and not slot.duplicable}
@@ -157,7 +163,7 @@ def _parameters(run: Run) -> Sequence[str]:
 
 
 class Reader(Protocol):
-    """Gives the values of variables."""
+    """An object that finds the values of variables."""
 
     def find(self, name: str) -> Value | None:
         """The value of a variable, None if it has none."""
@@ -198,7 +204,7 @@ def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
 
 
 def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
-    """Runs an op and gives its outputs, name by name; handles LoD as the kernel declares."""
+    """Runs an op and yields its outputs as (name, value). Handles LoD as the kernel declares."""
     try:
         made = bound.run_any(*values)
     except DiagnosticError:
@@ -220,13 +226,17 @@ Lod: TypeAlias = "list[list[int]]"
 
 
 def _any(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> Run:
-    """A kernel's Run for values that may have LoD: takes it off, and gives it to the results by the kernel's rule."""
+    """A kernel's Run for values that may have LoD: it removes the LoD, and gives it to the results by the kernel's
+    rule.
+    """
     lists = tuple(argument.duplicable for argument in arguments), tuple(result.duplicable for result in results)
     return _wrapper(*lists, lod_sources(arguments, results, rule))(run)
 
 
 def lod_sources(arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> tuple[tuple[int, ...], ...]:
-    """For each result the arguments whose LoD it takes by a kernel's rule: that of the first one that has one."""
+    """For each result the indices of the arguments whose LoD it may take by a kernel's rule; it takes that of the first
+    one with LoD.
+    """
     slots = [argument.slot for argument in arguments]
     sources: list[tuple[int, ...]] = []
     for result in results:
@@ -286,31 +296,31 @@ def _wrapper(
             "apart": _apart,
         }
         exec(code, scope)
-        return scope.pop("with_lods")  # a function that its own globals hold would live until cycles are looked for
+        return scope.pop("with_lods")  # else only the collector of cycles would delete it
 
     return wrap
 
 
 def _apart(values: list[Value]) -> tuple[list[Value], Lod | None]:
-    """The values without LoD, and the first LoD among them."""
+    """(the values without LoD, the first LoD among them)."""
     lod = next((value.lod for value in values if value.__class__ is LoDTensor and value.lod), None)
     return [value.data if value.__class__ is LoDTensor else value for value in values], lod
 
 
 def with_lod(value: Value, lod: list[list[int]]) -> Value:
-    """The value with this LoD, if it has as many rows as the LoD describes; otherwise as it is."""
+    """The value with this LoD, if it has as many rows as the LoD describes; otherwise unchanged."""
     if value.__class__ is np.ndarray and value.ndim and len(value) == lod[-1][-1]:
         return LoDTensor(value, lod)
     return value
 
 
 def slot_of(bound: BoundOp, name: str) -> str:
-    """The input slot of an op that a variable is in."""
+    """The input slot of an op that contains a variable."""
     return next(slot for slot, names in bound.op.inputs.items() if name in names)
 
 
 def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
-    """The argument values of an op, from those of variables."""
+    """The argument values of an op, from a mapping of variables to values."""
     return [
         [values.get(name) for name in names] if duplicable
         else values.get(names[0]) if names and names[0] != EMPTY_NAME
@@ -320,7 +330,7 @@ def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
 
 
 def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:
-    """Raises the DiagnosticError for a kernel that can't compute: why, and what it was given."""
+    """Raises the DiagnosticError for a kernel that can't compute, with the reason and a description of its inputs."""
     seen: list[tuple[str, Value]] = []
     for argument, value in zip(bound.arguments, values, strict=True):
         if argument.duplicable:

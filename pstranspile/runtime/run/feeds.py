@@ -1,4 +1,4 @@
-"""What is fed to a program, checked against the declarations, and what is fetched from it."""
+"""Checks of fed values against the declarations of a program, and of fetched values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
-# Values in words, for messages.
+# Descriptions of values for messages.
 
 _TEXT = {name: dtype.text for dtype, name in NUMPY_TYPES.items()}
 
 
 def describe(value: Value) -> str:
-    """`f32[8, 13]`, `f32[20, 4] in 3 sequences`, `3 rows of 100, f32[3, 16]`, ..."""
+    """A description of a value: `f32[8, 13]`, `f32[20, 4] in 3 sequences`, `3 rows of 100, f32[3, 16]`, ..."""
     if value is None:
         return "nothing"
     if isinstance(value, LoDTensor):
@@ -43,7 +43,7 @@ def describe(value: Value) -> str:
 
 
 def numbers_of(value: Value) -> Array | None:
-    """The numbers of a value as one array, None if it has none."""
+    """The numbers of a value as one array; None for a value without numbers."""
     if isinstance(value, LoDTensor):
         return value.data
     if isinstance(value, SelectedRows):
@@ -52,7 +52,7 @@ def numbers_of(value: Value) -> Array | None:
 
 
 def described(values: Iterable[tuple[str, Value]]) -> str:
-    """`x f32[8, 13], w f32[13, 1]`."""
+    """A description of several variables: `x f32[8, 13], w f32[13, 1]`."""
     return ", ".join(f"{name} {describe(value)}" for name, value in values)
 
 
@@ -77,7 +77,7 @@ def size_in_bytes(value: Value) -> int:
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """`; did you mean x?` if one of the names is nearly `name`, otherwise ""."""
+    """The hint `; did you mean x?` if one of the names is similar to `name`, otherwise ""."""
     return did_you_mean(name, names)
 
 
@@ -87,15 +87,15 @@ def written_names(program: Program) -> frozenset[str]:
 
 
 def changed_names(program: Program) -> frozenset[str]:
-    """The variables that ops of the program write other values into than what is fed (readers give what is fed)."""
+    """The variables that ops of the program write, except for those that readers write, whose value is the fed one."""
     ops = (op for block in program.blocks for op in block.ops if op.type not in FEEDING)
     return frozenset(name for op in ops for name in op.output_names)
 
 
 def overwritten_inputs(program: Program) -> frozenset[str]:
-    """The variables that are declared as ops leave them, so that their dims say nothing of what is fed.
+    """The variables that ops overwrite, so that their declared dims may not be those of a fed value.
 
-    Those that are marked `feed` are not among them.
+    Variables marked `feed` are not among them.
     """
     variables = program.main_block.vars
     return frozenset(
@@ -104,9 +104,9 @@ def overwritten_inputs(program: Program) -> frozenset[str]:
 
 
 def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
-    """The fed values as the program takes them. Raises DiagnosticError for every one that doesn't fit.
+    """The fed values in the form that the program takes. Raises DiagnosticError for every value that doesn't fit.
 
-    Lists and numbers become arrays of the declared element type; an array must have it already.
+    Lists and numbers become arrays of the declared element type; an array must have this type already.
     """
     findings: list[Diagnostic] = []
     taken: dict[str, Value] = {}
@@ -137,7 +137,7 @@ def as_value(var: Var, value: Any) -> Value:
 
 
 def declared(var: Var) -> str:
-    """`f32[-1, 13]`, with its LoD level if it has one."""
+    """The declared type of a variable: `f32[-1, 13]`, with its LoD level if it has one."""
     if var.tensor is None:
         return var.kind.name
     dims = ", ".join(map(str, var.shape))
@@ -146,7 +146,7 @@ def declared(var: Var) -> str:
 
 
 def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
-    """What is wrong with a value for a variable, "" if nothing; its dims are not looked at with `any_dims`."""
+    """The reason why a value doesn't fit a variable, "" if it fits. With `any_dims` its dims are not checked."""
     if var.kind is not VarKind.LOD_TENSOR or var.tensor is None:
         return ""
     if isinstance(value, LoDTensor):
@@ -159,7 +159,7 @@ def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
 
 
 def mismatch_of_array(var: Var, data: Any, *, any_dims: bool = False) -> str:
-    """What is wrong with the element type or dims of an array for a variable, "" if nothing."""
+    """The reason why the element type or dims of an array don't fit a variable, "" if they fit."""
     assert var.tensor is not None
     wanted = NUMPY_TYPES[var.tensor.dtype]
     if data.dtype != wanted:
@@ -187,7 +187,9 @@ def _lod_problem(var: Var, value: LoDTensor) -> str:
 
 
 def offsets_fit(value: LoDTensor) -> bool:
-    """Whether the offsets of every level rise from 0 to what they divide; False also for offsets that are no lists."""
+    """Whether the offsets of every level ascend from 0 to the number of sequences or rows below; False also for offsets
+    that are no lists.
+    """
     count = len(value.data)
     for level in reversed(value.lod):
         if level.__class__ is not list or not level or level[0] != 0 or level[-1] != count or sorted(level) != level:
@@ -197,7 +199,9 @@ def offsets_fit(value: LoDTensor) -> bool:
 
 
 def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str], Value | None]) -> DiagnosticError:
-    """The error for an op that reads a variable without a value; if it is an input, with all others not fed."""
+    """The error for an op that reads a variable without a value. If the variable is an input, the error names all
+    inputs that are not fed.
+    """
     var = program.find_var(name)
     if var is not None and var.persistable:
         hint = ": no start-up program has given it one, and no initial value was given"
@@ -222,7 +226,7 @@ def not_fed(op: Op, var: Var) -> Diagnostic:
 
 
 def fetch_problem(program: Program, name: str) -> Diagnostic:
-    """Why a variable that has no value can't be fetched."""
+    """The error for a fetched variable that has no value."""
     variables = program.main_block.vars
     if name not in variables:
         message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
@@ -232,7 +236,7 @@ def fetch_problem(program: Program, name: str) -> Diagnostic:
 
 
 def fetched(program: Program, name: str, value: Value | None) -> Value:
-    """A fetched value, safe from later steps. Raises DiagnosticError if there is none."""
+    """A fetched value, which later steps don't change. Raises DiagnosticError if there is none."""
     if value is None:
         raise DiagnosticError([fetch_problem(program, name)])
     return own_copy(value)

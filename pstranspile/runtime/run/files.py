@@ -1,4 +1,4 @@
-"""Arrays by name in `.npz` files, and values to start from."""
+"""Arrays by name in `.npz` files, and initial values of variables."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ DAMAGE = (
     *(ValueError, TypeError, ArithmeticError, EOFError, LookupError, RuntimeError, SyntaxError, AttributeError),
     *(MemoryError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError, tokenize.TokenError),
 )
-"""What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version,
-TokenError for the header of an array whose brackets never end.
+"""The exceptions that reading a damaged archive raises, among them RuntimeError for an archive that seems to be
+encrypted or of a later version, and TokenError for the header of an array whose brackets never end.
 """
 
 
@@ -60,7 +60,7 @@ _TIMES = 64
 
 
 class ArrayFile(dict[str, Any]):
-    """Arrays by name, with the name of the file that they come from ("": of none)."""
+    """Arrays by name, with the name of their file ("": none)."""
 
     def __init__(self, arrays: Mapping[str, Any], file: str):
         super().__init__(arrays)
@@ -68,19 +68,18 @@ class ArrayFile(dict[str, Any]):
 
 
 def place_of(given: object) -> Location | None:
-    """The file that arrays come from, for messages about them; None if they come from none."""
+    """The file that arrays come from, as the location of messages about them; None if they come from no file."""
     return Location(given.file) if isinstance(given, ArrayFile) and given.file else None
 
 
 def read_arrays(
     path: str | os.PathLike[str], chosen: Callable[[Sequence[str]], Iterable[str]] | None = None
 ) -> ArrayFile:
-    """The arrays of an `.npz` file by name: all, or those that `chosen` picks of their names, so that others aren't
-    read. Raises DiagnosticError when it can't be read.
+    """The arrays of an `.npz` file by name: all, or only those whose names `chosen` selects. Raises DiagnosticError
+    when it can't be read.
 
     It also raises, before anything is expanded, when a compressed archive expands to more than 1 GiB and more than 64
-    times its size, or when an array is not as large as what the archive holds of it, or is there
-    several times.
+    times its size, or when an array is not as large as what the archive holds of it, or is there several times.
     """
     file = os.fspath(path)
     try:
@@ -96,7 +95,8 @@ def read_arrays(
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
     except DAMAGE as problem:
-        # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
+        # Numpy takes any file that is not an archive for a pickle, and its error explains how to load one, which would
+        # mislead.
         reason = "" if "pickle" in str(problem) else f": {problem}"
         kind = kind_of(beginning(file), file)
         if kind is not None and kind != ARRAYS:
@@ -120,9 +120,9 @@ def nan_warnings(arrays: ArrayFile) -> list[Diagnostic]:
 
 
 def not_finite(values: Mapping[str, Any], program: Program, file: str) -> list[Diagnostic]:
-    """A warning for each variable of a program whose value holds NaN, and for each parameter with infinity. (What is no
-    parameter may hold infinity for good: a mask that is added to scores.) `file` is where the values come from ("":
-    with the program).
+    """A warning for each variable of a program whose value holds NaN, and for each parameter that holds infinity.
+    (Other variables may hold infinity on purpose, such as a mask that is added to scores.) `file` is the file of the
+    values ("": they came with the program).
     """
     parameters = {var.name for var in program.parameters()}
     result: list[Diagnostic] = []
@@ -131,7 +131,7 @@ def not_finite(values: Mapping[str, Any], program: Program, file: str) -> list[D
         if numbers is None or numbers.dtype.kind != "f" or not numbers.size:
             continue
         with np.errstate(all="ignore"):
-            if np.isfinite(numbers.sum()):  # the sum of numbers that are all finite may be infinite too
+            if np.isfinite(numbers.sum()):  # the sum of finite numbers may be infinite, too
                 continue
         counts = {"NaN": int(np.isnan(numbers).sum())}
         if name in parameters:
@@ -145,7 +145,7 @@ def not_finite(values: Mapping[str, Any], program: Program, file: str) -> list[D
 
 
 def _is_combined(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a tensor that Fluid saved: with the version 0."""
+    """Whether a file begins like a tensor that Fluid saved: with version 0."""
     if not os.path.isfile(path):
         return False
     try:
@@ -156,9 +156,9 @@ def _is_combined(path: str | os.PathLike[str]) -> bool:
 
 
 def array_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Dims, whether elements lie by columns, and element type, as the header of a `.npy` file says them.
+    """(dims, whether elements are stored column by column, element type) from the header of a `.npy` file.
 
-    Raises one of `DAMAGE` where it can't be read.
+    Raises one of `DAMAGE` if the header can't be read.
     """
     if np.lib.format.read_magic(stream) == (1, 0):
         return np.lib.format.read_array_header_1_0(stream)
@@ -166,7 +166,7 @@ def array_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
-    """Raises DiagnosticError for an archive whose arrays, by what its headers say, are too large."""
+    """Raises DiagnosticError for an archive whose arrays are too large according to its headers."""
     members = archive.infolist()
     times = Counter(member.filename.removesuffix(".npy") for member in members)
     if len(times) != len(members):
@@ -180,7 +180,7 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
             try:
                 shape, _, dtype = array_header(stream)
             except DAMAGE:
-                continue  # the reader reports it
+                continue  # the reader reports this
             held = member.file_size - stream.tell()
         claimed = prod(shape) * dtype.itemsize
         if claimed != held and not dtype.hasobject:
@@ -189,11 +189,12 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
 
 
 def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Program | None = None) -> dict[str, Any]:
-    """The values of persistable variables in a file, as they are to be set.
+    """The values of persistable variables in a file, converted to the form in which they are set.
 
-    One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those. Integers of fewer
-    bits than are declared, which ops of Fluid read as they are (the tree of `tdm_sampler`), become those declared.
-    Raises DiagnosticError for every variable that does not fit, or that the program does not declare.
+    A variable that `startup` declares with other dims (as Fluid does with counters of `auc`) may have these dims.
+    Integers of fewer bits than declared, which ops of Fluid accept (the tree of `tdm_sampler`), are converted to the
+    declared type. Raises DiagnosticError for every value that does not fit, or whose variable the program does not
+    declare.
     """
     result = dict(arrays)
     made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
@@ -217,7 +218,9 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
 
 
 def _widened(var: Var, value: Any) -> Any:
-    """Integers as those that a variable is declared to hold, if all of fewer bits are among them."""
+    """Integers of fewer bits than a variable is declared to hold, converted to the declared type; other values
+    unchanged.
+    """
     if not isinstance(value, np.ndarray) or var.tensor is None:
         return value
     here, wanted = np.dtype(value.dtype), np.dtype(NUMPY_TYPES[var.tensor.dtype])
@@ -225,12 +228,12 @@ def _widened(var: Var, value: Any) -> Any:
 
 
 def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:
-    """Values to start from, by variable: the arrays of an `.npz` file, or what `save_persistables` of Fluid wrote.
+    """Initial values by variable: the arrays of an `.npz` file, or the files that `save_persistables` of Fluid wrote.
 
-    Of results that `run --save` wrote these are the parameters, large tables as the rows that exist. In a folder of
-    Fluid's a file is called like its variable; a `/` in the name is a folder. One combined file (its `filename`) holds
-    the program's persistable variables by order of their names, and no names. Raises DiagnosticError when something
-    can't be read.
+    Of results that `run --save` wrote, only the parameters are read; large tables are the rows that exist. In a folder
+    of Fluid's, a file is named after its variable; a `/` in the name makes a folder. One combined file (its `filename`)
+    holds the program's persistable variables in alphabetical order of their names, without the names. Raises
+    DiagnosticError when something can't be read.
     """
     from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
@@ -262,11 +265,11 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
 
 
 INITIAL = "an .npz file of arrays by name, what --save wrote, a checkpoint and a folder of Fluid's save_persistables"
-"""What may hold values to start from."""
+"""The kinds of files that may hold initial values, for messages."""
 
 
 PROGRAM_FILES = ("__model__", "__model__.main_program")
-"""Files in a folder of a model that hold its program, and no variable."""
+"""The files in a folder of a model that hold its program rather than a variable."""
 
 PARAMETER = "param/"
 """The prefix of the names of parameters among results."""
@@ -275,13 +278,15 @@ ROWS = "@ROWS"
 """The suffix of the name under which results hold the ids of a parameter's rows."""
 
 _FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
-"""The names of what was fetched, among those of results: `step/loss`, `trainer_0/step/3|loss`,
+"""Matches the names of fetched values in a file of results: `step/loss`, `trainer_0/step/3|loss`,
 `generator/step/loss`.
 """
 
 
 def _initial_names(names: Sequence[str], program: Program) -> list[str]:
-    """The arrays to start from: of results all but what was fetched, of any other file all."""
+    """The names of the arrays to start from: of a file of results, all except fetched values; of any
+    other file, all.
+    """
     variables = program.main_block.vars
     named = [name for name in names if name.startswith(PARAMETER)]
     if not named or any(name in variables for name in named):
@@ -290,7 +295,7 @@ def _initial_names(names: Sequence[str], program: Program) -> list[str]:
 
 
 def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
-    """The parameters of a file of results, by variable; any other file as it is."""
+    """The parameters in a file of results, by variable; the arrays of any other file unchanged."""
     variables = program.main_block.vars
     named = {name: name.removeprefix(PARAMETER) for name in arrays if name.startswith(PARAMETER)}
     if not named or any(name in variables for name in named):
@@ -313,10 +318,10 @@ def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
 
 def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
     try:
-        with warnings.catch_warnings():  # of headers that Python 2 wrote, which are read like others
+        with warnings.catch_warnings():  # headers written by Python 2, which are read like others
             warnings.simplefilter("ignore", UserWarning)
             value = archive[name]
-        if not isinstance(value, np.ndarray):  # the bytes of a file without the first ones of an array
+        if not isinstance(value, np.ndarray):  # the bytes of a file except for the first ones of an array
             raise _refuse(file, f"{name} is no array")
         return value
     except DAMAGE as problem:
@@ -335,7 +340,9 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
 
 
 def arrays_as_bytes(arrays: Mapping[str, Any], path: str) -> bytes:
-    """The contents of an `.npz` file, which errors call `path`. Raises DiagnosticError for arrays of Python objects."""
+    """The content of an `.npz` file, which error messages call `path`. Raises DiagnosticError for arrays of Python
+    objects.
+    """
     for name, array in arrays.items():
         if np.asarray(array).dtype.hasobject:
             message = f"{name} holds Python objects, which an .npz file can't: it holds numbers"

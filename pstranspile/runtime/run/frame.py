@@ -28,14 +28,14 @@ from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.together import Group
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
-"""Called after every op with the op, its outputs by name, and the seconds it took."""
+"""A function that is called after every op, with the op, its outputs as (name, value), and the seconds it took."""
 
 Slices: TypeAlias = Mapping[str, tuple[str, int]]
-"""Variable -> the variable it is a slice of, and the element it starts at."""
+"""A mapping from a variable to (the variable it is a slice of, its first element in this variable)."""
 
 
 class RunsBlocks(Protocol):
-    """Runs the block of a frame, giving what its ops give one by one."""
+    """An object that runs the block of a frame, with the results of running its ops one by one."""
 
     def run(self, frame: Frame) -> None:
         """Runs the ops. Raises DiagnosticError."""
@@ -67,16 +67,16 @@ class Execution:
         self.base_seed = program.random_seed if seed is None else seed
         self.machine = stream
         self.step = step
-        """The number of the next run, or of the one under way, by which random numbers go."""
+        """The number of the next run, or of the current one. Random numbers depend on it."""
         self.slices: Slices = slices or {}
         self.watchers = watchers
         self.folder = Path(folder)
         self.groups: dict[tuple[str, ...], Group] = {}
         """Optimizer ops that run together, by the variables they update."""
         self.blocks: RunsBlocks | None = None
-        """What runs sub-blocks in this run."""
+        """The object that runs sub-blocks in this run; None: their ops run one by one."""
         self.feed: Mapping[str, Value] = {}
-        """The feed of this run (a `Batch` names the rows of the whole batch that it has)."""
+        """The feed of this run. A `Batch` states which rows of the whole batch it holds."""
         self._fresh = 0
         self._draws: dict[str, int] = {}
         self._bound: dict[int, list[BoundOp]] = {}
@@ -91,7 +91,7 @@ class Execution:
         return result
 
     def ops_with_copies(self) -> list[list[BoundOp]]:
-        """The ops of block 0, each with the ops that keep or add up values for it."""
+        """The ops of block 0, each with the ops that copy or add up values for it."""
         groups: list[list[BoundOp]] = []
         waiting: list[BoundOp] = []
         for bound in self.ops_of(0):
@@ -105,21 +105,21 @@ class Execution:
         return groups
 
     def adapt(self, slices: Slices, watchers: tuple[Watcher, ...], step: int | None) -> None:
-        """Has the next runs know these slices and watchers; the next one has the number `step`, if there is one."""
+        """Sets the slices and watchers of the next runs, and the number of the next run unless `step` is None."""
         self.slices, self.watchers = slices, watchers
         if step is not None:
             self.step = step
 
     def count_from(self, step: int) -> None:
-        """Gives the next run this number."""
+        """Sets the number of the next run."""
         self.step = step
 
     def end(self) -> None:
-        """Ends a run: the next one has the next number."""
+        """Ends a run and increases the number of the next one."""
         self.step += 1
 
     def begin(self, feed: Mapping[str, Value] | None = None, blocks: RunsBlocks | None = None) -> None:
-        """Starts a run: what is drawn without any seed differs from what the run before drew.
+        """Starts a run. Random numbers without any seed differ from those of the previous run.
 
         `blocks` runs sub-blocks; without it their ops run one by one.
         """
@@ -127,7 +127,7 @@ class Execution:
         self._fresh = 0
         self._draws.clear()
         feed = feed or {}
-        known = not self.machine or isinstance(feed, Batch)  # a machine among others has but a part of the batch
+        known = not self.machine or isinstance(feed, Batch)  # one of several machines has only a part of the batch
         self.feed = feed if known else Batch(feed, dict.fromkeys(feed))
 
     @cached_property
@@ -136,12 +136,14 @@ class Execution:
         return BatchAxes(self.program)
 
     def draw_number(self, name: str) -> int:
-        """How often numbers were drawn for a variable in this run: every step of a loop draws its own."""
+        """How often numbers were drawn for a variable earlier in this run. Every step of a loop draws
+        its own numbers.
+        """
         number = self._draws[name] = self._draws.get(name, -1) + 1
         return number
 
     def seed(self, own: int) -> int:
-        """The seed of the program; a fresh one for this run if both it and the op's own seed are 0."""
+        """The program's seed; a new random one for this run if both the program's and the op's own seed are 0."""
         if self.base_seed or own:
             return self.base_seed
         self._fresh = self._fresh or secrets.randbits(63) | 1
@@ -166,10 +168,10 @@ class Frame:
         self.parent = parent
         self.local: dict[str, Value] = {}
         self.op: Op = _NO_OP
-        """The op that runs now."""
+        """The op that is running."""
 
     def find(self, name: str) -> Value | None:
-        """The value of a variable here or further out, None if it has none yet."""
+        """The value of a variable here or in an enclosing frame, None if it has none yet."""
         value = self.local.get(name)
         frame = self.parent
         while value is None and frame is not None:
@@ -182,7 +184,7 @@ class Frame:
         return missing(self.execution.program, op, slot, name, self.find)
 
     def write(self, name: str, value: Value) -> None:
-        """Gives a variable a value, in the block that declares or holds it (here, if none does)."""
+        """Sets a variable, in the block that declares or holds it (in this one if none does)."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.local:
@@ -199,7 +201,7 @@ class Frame:
         self.local[name] = value
 
     def forget(self, name: str) -> None:
-        """Takes a variable's value away, wherever it is."""
+        """Removes a variable's value, wherever it is."""
         frame: Frame | None = self
         while frame is not None:
             if frame.local.pop(name, None) is not None:
@@ -208,7 +210,7 @@ class Frame:
         self.execution.scope.values_here.pop(name, None)
 
     def declared(self, name: str) -> Var | None:
-        """The declaration that a variable's name means in this block, None if there is none."""
+        """The declaration to which a variable's name resolves in this block, None if there is none."""
         return self.execution.program.find_var(name, self.index)
 
     def stream(
@@ -225,7 +227,7 @@ class Frame:
         if not of or kept or execution.axes.of(of, self.index) is None:
             return stream_key(*parts), offset
         rows = self.rows(of, dims, lod)
-        if rows is None:  # numbers of this machine's own
+        if rows is None:  # each machine draws its own numbers
             return RowStream(stream_key(*parts, "machine", execution.machine), Rows.one(prod(dims))), 0
         return RowStream(stream_key(*parts), rows), 0
 
@@ -269,7 +271,7 @@ class Frame:
                     self.write(name, value)
 
     def run_op(self, bound: BoundOp) -> Iterator[tuple[str, Value]]:
-        """Runs one op and gives its outputs by name, which the caller writes."""
+        """Runs one op and yields its outputs as (name, value), which the caller writes."""
         self.op = bound.op
         return call(bound, gather(bound, self))
 
@@ -287,9 +289,9 @@ class Frame:
 
 
 def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs block 0 of a program once, op by op, and gives the fetched values by name.
+    """Runs block 0 of a program once, op by op, and returns the fetched values by name.
 
-    Raises DiagnosticError: something fed, read or fetched is not there or doesn't fit, or an op can't be run.
+    Raises DiagnosticError if a value to be fed, read or fetched is missing or doesn't fit, or if an op can't be run.
     """
     program = execution.program
     execution.begin(feed)
@@ -300,7 +302,7 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
             execution.scope.put(name, own_copy(value))
         else:
             frame.local[name] = own_copy(value) if name in changed else value
-    with np.errstate(all="ignore"):  # as the ops of Fluid; `check_nan` looks for what comes out
+    with np.errstate(all="ignore"):  # like the ops of Fluid; `check_nan` examines the results
         frame.execute()
     execution.end()
     return {name: fetched(program, name, frame.find(name)) for name in fetch}

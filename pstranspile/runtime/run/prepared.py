@@ -26,10 +26,11 @@ from pstranspile.runtime.run.source import GuardFailed, Missing, Source, ValueKi
 from pstranspile.runtime.run.watchers import NotFinite
 from pstranspile.runtime.values import LoDTensor
 
-# A sub-block as the source of a Python function of its frame, as `pstranspile.runtime.run.source` makes one of block 0.
+# A sub-block as the source of a Python function of its frame, like the function that `pstranspile.runtime.run.source`
+# makes of block 0.
 #
-# What the block computes stays in its frame, where the ops around it and the gradient block look for it; the function
-# saves looking up what its own ops read.
+# The values that the block computes stay in its frame, where the ops around it and the gradient block look for them;
+# the function saves looking up the values that the block's own ops read.
 
 
 class BlockSource(Source):
@@ -52,7 +53,7 @@ class BlockSource(Source):
         super()._op(index, bound)
 
     def _persistable(self, name: str) -> bool:
-        """All variables have their place outside of the function."""
+        """True: all variables of a sub-block are stored outside of the function, in frames."""
         return True
 
     def _target(self, name: str) -> str:
@@ -61,7 +62,7 @@ class BlockSource(Source):
         return f"{self._local(name)} = {home}[{name!r}]"
 
     def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
-        """Gives a variable its new value, unless that is None."""
+        """Sets a variable to its new value, unless the value is None."""
         known = name in self.kinds and name not in self.unsure
         self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
         if name not in self.kinds:
@@ -69,7 +70,7 @@ class BlockSource(Source):
         self._written(name, min(kind, self.kinds.get(name, kind)), sure=known)
 
     def _call_in_frame(self, index: int, bound: BoundOp) -> None:
-        """Calls a kernel that may look for variables itself; what it may have written is looked up again."""
+        """Calls a kernel that may access variables itself; variables that it may have written are looked up again."""
         self.names[f"c{index}"] = in_frame(bound)
         self._add(f"c{index}(frame)", index)
         for name in self.touched[index]:
@@ -78,7 +79,7 @@ class BlockSource(Source):
 
 
 class _Written:
-    """A frame as something to assign to: `written[name] = value` is `frame.write(name, value)`."""
+    """A frame as a mapping for assignments: `written[name] = value` calls `frame.write(name, value)`."""
 
     __slots__ = ("frame",)
 
@@ -90,7 +91,7 @@ class _Written:
 
 
 class BlockCode:
-    """The functions of a program's sub-blocks, each written when it is first run."""
+    """The functions of a program's sub-blocks, each generated when the block is first run."""
 
     def __init__(self, program: Program):
         self._program = program
@@ -122,9 +123,9 @@ class BlockCode:
 
 
 class Prepared:
-    """A program with its feeds and fetches known, in an execution (scope, seeds, slices).
+    """A program prepared for known feeds and fetches, in an execution (scope, seeds, slices).
 
-    `step(feed)` gives bitwise what `interpret` gives. The scope may be read and changed between steps.
+    `step(feed)` gives bitwise the same results as `interpret`. The scope may be read and changed between steps.
     """
 
     def __init__(self, execution: Execution, feeds: Sequence[str], fetches: Sequence[str]):
@@ -134,7 +135,7 @@ class Prepared:
         self.fetches = tuple(fetches)
         self.source: Source | None = None
         variables = self._vars = self.program.main_block.vars
-        self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # what `_form` gave for the last value of each feed
+        self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # the result of `_form` for the last value of each feed
         self._any_rows = frozenset(name for name, var in variables.items() if var.shape[:1] == (-1,))
         changed = changed_names(self.program)
         self._copied = frozenset(
@@ -144,7 +145,7 @@ class Prepared:
         self._blocks = BlockCode(self.program)
 
     def step(self, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Runs block 0 once and gives the fetched values by name. Raises DiagnosticError."""
+        """Runs block 0 once and returns the fetched values by name. Raises DiagnosticError."""
         values = self._values(feed or {})
         with np.errstate(all="ignore"):
             result = self._run(values, feed or {})
@@ -152,7 +153,7 @@ class Prepared:
         return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, result, strict=True)}
 
     def _values(self, feed: Mapping[str, Any]) -> list[Value]:
-        """The fed values in order, checked; one like that of the step before needs no second look."""
+        """The fed values in order, checked. A value of the same form as in the previous step is not checked again."""
         if feed.keys() != self._last.keys():
             other = sorted(self._last.keys() ^ feed.keys())
             message = f"the program was prepared for the feeds {', '.join(self.feeds) or '(none)'}; {other[0]} differs"
@@ -192,12 +193,12 @@ class Prepared:
             raise
 
     def reported_op(self, index: int, name: str) -> Op:
-        """The op that an error names, where the op that has run reads a variable."""
+        """The op that an error about reading a variable names, where op `index` has run."""
         assert self.source is not None
         return self.source.bound[index].op
 
     def _not_plain(self) -> frozenset[str]:
-        """The variables of the scope that don't hold plain arrays, as code made for them must know."""
+        """The variables of the scope that don't hold plain arrays. The generated code depends on them."""
         scope = self.execution.scope
         mentioned = {name for op in self.program.main_block.ops for name in op.input_names}
         return frozenset(name for name in mentioned if not isinstance(scope.get(name), np.ndarray))
@@ -213,7 +214,7 @@ class Prepared:
         linecache.cache[name] = (sum(map(len, text)), None, text, name)
 
     def _explain(self, frame: Frame, problem: Exception) -> None:
-        """Raises the DiagnosticError for what went wrong in an op, if it was in one."""
+        """Raises the DiagnosticError for an exception, if it was raised in an op."""
         assert self.source is not None
         assert self._step is not None
         index, values = self.source.failed(self._step, problem)
@@ -222,7 +223,7 @@ class Prepared:
         bound = self.source.bound[index]
         if isinstance(problem, Missing):
 
-            def given(name: str) -> Value | None:  # values are forgotten after their last use, also those that are fed
+            def given(name: str) -> Value | None:  # values, also fed ones, are removed after their last use
                 value = True if name in self.feeds else values.get(name)
                 return frame.find(name) if value is None else value
 
@@ -232,7 +233,7 @@ class Prepared:
 
 
 _KEPT_BYTES = (32 << 20) - (64 << 10)
-"""Just under the largest size that glibc's allocator learns from."""
+"""Just below the largest block size up to which glibc's allocator raises its threshold for keeping freed memory."""
 
 
 def keep_freed_memory() -> None:
@@ -246,7 +247,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Has the C library return the pages of freed arrays to the system, for a process whose data leaves little memory
+    """Makes the C library return the pages of freed arrays to the system, for a process whose data leave little memory
     for a step. Without glibc it has no effect.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
@@ -255,9 +256,9 @@ def give_back_freed_memory() -> None:
 
 
 def _form(value: Any, any_rows: bool) -> tuple[Any, ...] | None:
-    """Element type, dims and number of LoD levels of a fed tensor, None of anything else.
+    """(element type, dims, number of LoD levels) of a fed tensor, None for any other value.
 
-    With `any_rows` the rows of a ragged tensor are left out.
+    With `any_rows` the number of rows is left out.
     """
     if value.__class__ is np.ndarray:
         return value.dtype, value.shape
@@ -278,11 +279,11 @@ def prepare(
 
 
 _MOST_PROGRAMS = 16
-"""Programs a scope remembers its preparations of; beyond it, the one used longest ago is forgotten."""
+"""The number of programs whose preparations a scope keeps; beyond it, the one used longest ago is removed."""
 
 
 class _Known:
-    """What a scope knows of a program that has run in it."""
+    """The state that a scope keeps for a program that has run in it."""
 
     def __init__(self, execution: Execution):
         self.execution = execution
@@ -304,7 +305,7 @@ def run(
     check_nan: bool = False,
     watchers: Sequence[Watcher] = (),
 ) -> dict[str, Any]:
-    """Runs block 0 of a program once and gives the fetched values by name: arrays, LoDTensors or SelectedRows.
+    """Runs block 0 of a program once and returns the fetched values by name: arrays, LoDTensors or SelectedRows.
 
     Persistable variables live in `scope` (default: a new one, gone after the run). `seed` takes the place of the
     program's `random_seed`; if both are 0 and an op has no seed of its own, its random numbers differ from run to run.
@@ -340,9 +341,10 @@ def run(
 def latest_of(
     scope: Scope, program: Program, feeds: tuple[str, ...], fetches: tuple[str, ...]
 ) -> tuple[Execution, Prepared] | None:
-    """What `run` would step with these feeds and fetches and no other options, with its execution.
+    """The execution and the prepared program that `run` would step with these feeds and fetches and no other options.
 
-    None unless the latest program that ran in the scope was this one, and is prepared. So to step it is to `run` it.
+    None unless this program was the last one to run in the scope, and is prepared. Stepping it is then the same as
+    `run`.
     """
     key, known = next(reversed(scope.prepared.items()), (None, None))
     if key != (id(program), (None, 0, ".")) or not isinstance(known, _Known):
@@ -354,7 +356,7 @@ def latest_of(
 def _known(scope: Scope, program: Program, options: tuple[object, ...]) -> _Known:
     key = (id(program), options)
     result = scope.prepared.pop(key, None)
-    if not isinstance(result, _Known):  # keeps the program alive, so that its id stays its own
+    if not isinstance(result, _Known):  # keeps the program alive, so that no other object gets its id
         seed, stream, folder = options
         assert isinstance(stream, int)
         execution = Execution(

@@ -25,18 +25,20 @@ class Scope(MutableMapping[str, Value]):
         self.parent = parent
         self.values_here: dict[str, Value] = {}
         self.prepared: dict[object, object] = {}
-        """What has been worked out for the programs run in this scope (see `pstranspile.runtime.run.prepared`)."""
+        """Preparations of the programs that have run in this scope (see `pstranspile.runtime.run.prepared`)."""
 
     def child(self) -> Scope:
         """A new scope below this one."""
         return Scope(self)
 
     def share(self, other: Scope) -> None:
-        """Has the variables of another scope: what is set in one of the two is set in both."""
+        """Makes this scope share the variables of another scope: a variable set in one of them is set in both."""
         self.values_here = other.values_here
 
     def put(self, name: str, value: Value) -> None:
-        """Sets a variable without copying it: in the scope that holds it, in this one if none does."""
+        """Sets a variable without copying the value: in the scope that holds the variable, or in this
+        one if none does.
+        """
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values_here:
@@ -84,7 +86,7 @@ class Scope(MutableMapping[str, Value]):
 
 
 class Home:
-    """A scope with parents as something to assign to: `home[name] = value` is `scope.put(name, value)`."""
+    """A scope with parents as a mapping for assignments: `home[name] = value` calls `scope.put(name, value)`."""
 
     __slots__ = ("scope",)
 
@@ -96,8 +98,8 @@ class Home:
 
 
 def own_copy(value: Value) -> Value:
-    """A copy that shares no memory; numbers and lists of numbers become arrays."""
-    if value.__class__ is np.ndarray:  # as it mostly is
+    """A copy of a value that shares no memory with it; numbers and lists of numbers become arrays."""
+    if value.__class__ is np.ndarray:  # the usual case
         return np.array(value)
     if isinstance(value, LoDTensor):
         return LoDTensor(np.array(value.data), [list(level) for level in value.lod])
@@ -114,4 +116,4 @@ def own_copy(value: Value) -> Value:
         return np.array(items)
     if value.__class__ is tuple or isinstance(value, np.ndarray | int | float | np.generic):
         return np.array(value)
-    return value  # what an op keeps for itself, such as a RankTable, is never changed
+    return value  # objects private to an op, such as a RankTable, are never changed

@@ -1,6 +1,7 @@
-"""What a program's gradients begin with, and what is left of a program for a machine without rows.
+"""The initial gradients of a program, and the rest of a program for a machine without rows.
 
-Every gradient is a multiple of the numbers that backward ops begin with. So a share of a batch counts as much as these.
+Every gradient is proportional to the initial gradients, the constants with which backward ops begin. So these determine
+the weight of a share of a batch.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from pstranspile.runtime.run.batch import UNKNOWN, BatchAxes, rows_of
 from pstranspile.runtime.run.feeds import written_names
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
-# Terms of gradients that no op makes.
+# Terms of gradients that no op writes.
 
 TERM = "@GRAD@RENAME@"
-"""In the names of the terms that Fluid sums up to a gradient."""
+"""The part of the names of terms that Fluid sums up to a gradient."""
 
 
 def without_unmade_terms(program: Program) -> Program:
-    """The program with terms left out of sums of gradients if no op writes them; the same object if there are none.
+    """The program in which sums of gradients leave out terms that no op writes; the same object if there are none.
 
     Fluid's backward pass names a term for every use of a variable, also for uses that let no gradient through (the
     labels of a loss); its `sum` skips what has no value.
@@ -51,18 +52,18 @@ def _has_terms(op: Op) -> bool:
 
 
 def _shortened(op: Op, written: frozenset[str]) -> Op:
-    """The sum of the terms that are made; as it was if none is."""
+    """The sum of the terms that are written; unchanged if none is."""
     kept = tuple(name for name in op.inputs["X"] if TERM not in name or name in written)
     return op._replace(inputs=FrozenMap({**op.inputs, "X": kept})) if kept else op
 
 
-# Programs that drop nothing, to look at what training does without chance.
+# Programs without dropout, to examine training without randomness.
 
 _RATE = "dropout_prob"
 
 
 def without_dropout(module: Module) -> Module:
-    """The module with the rate 0 in every op that drops elements at random, and in its gradient: all are kept."""
+    """The module with rate 0 in every dropout op and its gradient op, so that all elements are kept."""
     programs = {
         name: program._replace(blocks=tuple(map(_kept_all, program.blocks)))
         for name, program in module.programs.items()
@@ -79,29 +80,32 @@ def _kept_all(block: Block) -> Block:
     )
 
 
-# How many rows the loss of a program is a mean of, in what a machine is fed.
+# The number of rows that a program's loss is a mean of, among the rows that a machine is fed.
 
 MEANS = ("mean", "reduce_mean")
 """Op types that average the losses of rows."""
 
 
 def loss_op(program: Program) -> Op | None:
-    """The op that makes the loss of a program, None if none is marked."""
+    """The op that computes the loss of a program, None if no op is marked so."""
     wanted = OpRole.FORWARD | OpRole.LOSS
     return next((op for op in program.main_block.ops if op.role == wanted), None)
 
 
 def divided(program: Program, name: str) -> bool:
-    """Whether an input is divided: its first dim is open. One with fixed dims is given whole to every trainer."""
+    """Whether an input is divided among trainers: its first dim is unknown (-1). Every trainer is fed all of an input
+    with fixed dims.
+    """
     var = program.main_block.vars.get(name)
     return var is None or not var.shape or var.shape[0] < 0
 
 
 class LossRows:
-    """Counts the rows that a program's loss is a mean of.
+    """Counts the rows of a feed that a program's loss is a mean of.
 
-    These are the sequences of a ragged input where the loss has one number for each, and the rows of the sequences
-    where it has one for each of these. If neither can be determined, or there is no loss, they are the batch's rows.
+    These are the sequences of a ragged input if the loss has one number for each sequence, and the rows of its
+    sequences if the loss has one number for each row. If neither can be determined, or there is no loss, they are the
+    batch's rows.
     """
 
     def __init__(self, program: Program):
@@ -110,7 +114,7 @@ class LossRows:
         self._feed, self._inner = _averaged(program)
 
     def __call__(self, feed: Mapping[str, Any]) -> int | None:
-        """The rows of what is fed; None if nothing that is fed has rows of the batch."""
+        """The number of these rows in a feed; None if no fed value has rows of the batch."""
         name = self._feed if self._feed in feed else next((name for name in feed if self._has_rows(name)), None)
         if name is None:
             return None
@@ -127,7 +131,7 @@ class LossRows:
 
 
 def _averaged(program: Program) -> tuple[str, bool]:
-    """The input whose rows the loss is a mean of ("": any), and whether it is a mean of rows of sequences."""
+    """(the input whose rows the loss is a mean of, "" for any; whether the loss is a mean of rows of sequences)."""
     op = loss_op(program)
     if op is None or op.type not in MEANS:
         return "", False
@@ -143,13 +147,15 @@ _SEED = OpRole.BACKWARD | OpRole.LOSS
 
 
 def seeds_of(program: Program) -> dict[int, str]:
-    """The ops of block 0 that begin gradients: index -> the variable that they fill."""
+    """The ops of block 0 that create initial gradients: index -> the variable that the op fills."""
     ops = enumerate(program.main_block.ops)
     return {i: next(iter(op.output_names)) for i, op in ops if op.type == "fill_constant" and op.role == _SEED}
 
 
 def fed_seeds(program: Program) -> tuple[Program, dict[str, Value]]:
-    """The program with its seeds as inputs, and what they are. Raises DiagnosticError if gradients begin otherwise."""
+    """The program with its initial gradients as inputs, and their values. Raises DiagnosticError if gradients begin in
+    another way.
+    """
     seeds, ops = seeds_of(program), program.main_block.ops
     backward = next((op for op in ops if (op.role or OpRole.FORWARD) & OpRole.BACKWARD), None)
     if backward is not None and not seeds:
@@ -172,22 +178,24 @@ def _with_ops(program: Program, ops: tuple[Op, ...]) -> Program:
 def without_rows(
     program: Program, inputs: Iterable[str], sends: Callable[[str], bool]
 ) -> tuple[Program, dict[str, Value]]:
-    """What is left of a program for a machine that is fed no rows: the ops that need neither `inputs` nor gradients of
-    them. Zeros stand in for the values of `inputs` that ops send whose type `sends` holds of.
+    """The program of a machine that is fed no rows: the ops that need neither `inputs` nor gradients of them. Zeros
+    replace the values made of `inputs` that are sent by ops for whose type `sends` returns true.
 
-    What is kept from step to step keeps its value. Raises DiagnosticError where it isn't known how large a value is.
+    Persistable variables keep their values. Raises DiagnosticError if the dims of a value are not known.
     """
     rest, senders = _without(program, inputs, sends)
     return rest, {name: nothing_of(program, op, name) for name, op in senders.items()}
 
 
 def sends_of_rows(program: Program, inputs: Iterable[str], sends: Callable[[str], bool]) -> bool:
-    """Whether ops whose type `sends` holds of send anything that is made of `inputs`, or of gradients of them."""
+    """Whether ops for whose type `sends` returns true send a value that is made of `inputs`, or of
+    gradients of them.
+    """
     return bool(_without(program, inputs, sends)[1])
 
 
 def _without(program: Program, inputs: Iterable[str], sends: Callable[[str], bool]) -> tuple[Program, dict[str, Op]]:
-    """The program without the ops that need rows, and which ops send what of them, by name."""
+    """(the program without the ops that need rows; the ops that send a value made of rows, by the variable)."""
     needing = {*inputs, *seeds_of(program).values()}
     senders: dict[str, Op] = {}
     kept: list[Op] = []
@@ -213,7 +221,7 @@ def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]
 
 
 def nothing_of(program: Program, op: Op, name: str) -> Value:
-    """The value of a variable that no rows have gone into: zeros, or no rows."""
+    """The value of a variable without any rows: zeros, or no rows."""
     var = program.find_var(name)
     shape = var.shape if var is not None else ()
     if var is None or var.tensor is None or any(dim < 0 for dim in shape[1:]):
@@ -227,7 +235,7 @@ def nothing_of(program: Program, op: Op, name: str) -> Value:
 
 
 def _read(program: Program, op: Op) -> set[str]:
-    """What an op reads, also in its blocks."""
+    """The variables that an op reads, also in its sub-blocks."""
     result, waiting = set(op.input_names), [op]
     while waiting:
         for value in waiting.pop().attrs.values():
@@ -241,5 +249,5 @@ def _read(program: Program, op: Op) -> set[str]:
 
 
 def scaled(values: Mapping[str, Value], weight: float) -> dict[str, Value]:
-    """Seeds for a share that counts `weight` times as much."""
+    """Initial gradients multiplied by the weight of a share."""
     return {name: value * value.dtype.type(weight) for name, value in values.items()}

@@ -1,9 +1,9 @@
 """A program's block 0 as the source of one Python function, with a local variable for every variable.
 
-The function gives bitwise what the straightforward form gives. What it saves is looking up. Slots, variables,
-attributes and kernels are resolved once. Short kernels become expressions (`Kernel.inline`). LoD is read only where
-it may exist: it has a local of its own (`lv2` for `v2`, None if there is none), and a LoDTensor is made where an op
-needs one.
+The function gives bitwise the same results as running the ops one by one. It is faster because slots, variables,
+attributes and kernels are resolved once. Short kernels become expressions (`Kernel.inline`). LoD is read only where it
+may exist: it has a local of its own (`lv2` for `v2`, None if there is none), and a LoDTensor is made where an op needs
+one.
 
     def step(frame, find, held, feeds):
         v0, v1 = feeds
@@ -44,14 +44,14 @@ from pstranspile.runtime.run.bound import EMPTY_NAME, BoundOp, bind, lod_sources
 from pstranspile.runtime.run.together import LARGEST, Group, find_groups
 from pstranspile.runtime.values import LoDTensor
 
-# The local variables of generated code: what is known of their values, and where the LoD of a value is.
+# The local variables of generated code, with the knowledge about their values and the place of a value's LoD.
 #
-# A value that may have LoD is split where an op takes none: one local then holds the data, another one (`lv2` for `v2`)
-# the LoD, or None if there is none. A LoDTensor is made where an op needs one.
+# A value that may have LoD is split for an op that takes none: one local then holds the data, another one (`lv2` for
+# `v2`) the LoD, or None if there is none. A LoDTensor is made for an op that needs one.
 
 
 class ValueKind(IntEnum):
-    """What is known of a variable's value at some place: from nothing, to a plain array."""
+    """The knowledge about a variable's value at some place: none, that it has no LoD, or that it is a plain array."""
 
     ANYTHING = 0
     NO_LOD = 1
@@ -59,19 +59,19 @@ class ValueKind(IntEnum):
 
 
 class LocalValues(ABC):
-    """Lines of code, and what is known of the locals at the last one."""
+    """Lines of generated code, and the knowledge about the local variables at the last line."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._indent = "    "
         self.owners: dict[int, int] = {}
-        """Line of the source -> index of the op it belongs to."""
+        """A mapping from a line of the source to the index of the op that it belongs to."""
         self.locals: dict[str, str] = {}
         self.kinds: dict[str, ValueKind] = {}
         self.apart: set[str] = set()
-        """Variables whose local holds only the data (see `kinds`); the LoD has a local of its own."""
+        """The variables whose local holds only the data (see `kinds`); another local holds the LoD."""
         self.unsure: set[str] = set()
-        """Variables whose local may be None: not written after all."""
+        """The variables whose local may be None, because an op need not have written them."""
 
     @abstractmethod
     def _persistable(self, name: str) -> bool:
@@ -85,19 +85,19 @@ class LocalValues(ABC):
         self.owners[len(self.lines)] = op
 
     def _least(self, bound: BoundOp) -> ValueKind:
-        """What is known of all inputs of an op."""
+        """The least knowledge about any input of an op."""
         return min(
             (ValueKind.ANYTHING if name in self.apart else self.kinds[name] for name in bound.reads),
             default=ValueKind.ARRAY,
         )
 
     def _whole(self, name: str) -> str:
-        """An expression for the value of a variable, with its LoD."""
+        """An expression for the value of a variable, including its LoD."""
         v = self._local(name)
         return f"({v} if l{v} is None else new(LoDTensor, ({v}, l{v})))" if name in self.apart else v
 
     def _join(self, index: int, name: str) -> None:
-        """Makes the local of a variable hold its value with its LoD."""
+        """Adds a line after which the local of a variable holds its value including its LoD."""
         if name in self.apart:
             v = self._local(name)
             self._add(f"if l{v} is not None: {v}, l{v} = new(LoDTensor, ({v}, l{v})), None", index)
@@ -105,7 +105,9 @@ class LocalValues(ABC):
             self.kinds[name] = ValueKind.ANYTHING
 
     def _takes_apart(self, index: int, bound: BoundOp) -> bool:
-        """Has the locals of all inputs of an op hold no LoD, if its kernel gets none; False where that can't be."""
+        """Adds lines after which the locals of all inputs of an op hold no LoD, if its kernel takes none; returns False
+        if that is not possible.
+        """
         made = [name for name in bound.makes if name != EMPTY_NAME]
         if (
             bound.sees_lod
@@ -124,7 +126,9 @@ class LocalValues(ABC):
         return True
 
     def _give_lods(self, index: int, bound: BoundOp) -> None:
-        """Gives the results of an op, which the locals hold, the LoD of its inputs (see `bound.with_lod`)."""
+        """Adds lines that give the results of an op, which the locals hold, the LoD of its inputs (see
+        `bound.with_lod`).
+        """
         sources = lod_sources(bound.arguments, bound.results, bound.lod)
         for result, places in zip(bound.results, sources, strict=True):
             mine = dict.fromkeys(name for place in places for name in bound.arguments[place].names)
@@ -165,7 +169,9 @@ class LocalValues(ABC):
 
 
 def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) -> str | None:
-    """The expression of an op, None if its kernel has none for it. `over`: it may overwrite its X."""
+    """The expression of an op, None if its kernel has none for it. `over`: the expression may overwrite the memory of
+    X.
+    """
     kernel = kernel_of(bound.op.type)
     names = bound.results[0].names if bound.results else ()
     if kernel is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
@@ -187,20 +193,21 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) ->
 
 
 def makes_new(bound: BoundOp, name: str) -> bool:
-    """Whether an op always gives a variable an array that nothing else holds."""
+    """Whether an op always gives a variable a new array to which nothing else refers."""
     kernel = kernel_of(bound.op.type)
     return kernel is not None and kernel.new and bound.op.output(kernel.outputs[0]) == name
 
 
 def _reads_dims_only(bound: BoundOp, name: str) -> bool:
-    """Whether an op reads nothing of a variable but its dims."""
+    """Whether an op uses nothing of a variable but its dims."""
     kernel = kernel_of(bound.op.type)
     slots = {slot for slot, names in bound.op.inputs.items() if name in names}
     return kernel is not None and bool(slots) and slots <= kernel.dims_only
 
 
 def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[int], makers: Sequence[int]) -> bool:
-    """Whether one op makes a variable's value in new memory, a later one reads it, and all others but its dims.
+    """Whether one op creates the value of a variable in new memory, the later op `reader` reads it, and all other ops
+    use only its dims.
 
     `makers` are those of the `users` of a variable that write it.
     """
@@ -210,7 +217,9 @@ def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[i
 
 
 def over_first(bound: BoundOp, is_spare: Callable[[str | None], bool]) -> BoundOp:
-    """An op as one that may write its result into the memory of X, if that `is_spare` and the kernel can."""
+    """An op that may write its result into the memory of X, if `is_spare` is true of X and the kernel supports it;
+    otherwise the op unchanged.
+    """
     kernel = kernel_of(bound.op.type)
     if kernel is None or not kernel.reuses or not is_spare(bound.op.input("X")):
         return bound
@@ -218,7 +227,9 @@ def over_first(bound: BoundOp, is_spare: Callable[[str | None], bool]) -> BoundO
 
 
 def over_a_term(bound: BoundOp, is_spare: Callable[[str], bool]) -> BoundOp:
-    """A sum as one that may be made in the memory of a term, if one `is_spare`; any other op as it is."""
+    """A sum that may be computed in the memory of one of its terms, if `is_spare` is true of the term; any other op
+    unchanged.
+    """
     sums = bound.op.type == "sum" and AS_ROWS not in bound.op.attrs
     terms = bound.op.inputs.get("X", ()) if sums else ()
     spare = [place for place, name in enumerate(terms) if terms.count(name) == 1 and is_spare(name)]
@@ -229,14 +240,17 @@ def _is_list(bound: BoundOp, slot: str) -> bool:
     return any(argument.slot == slot and argument.duplicable for argument in bound.arguments)
 
 
-# Gradients of tables that stay the rows they have, where nothing would see the zeros of all other rows.
+# Gradients of tables that remain sparse rows, if no op depends on the zeros of all other rows.
 #
-# An optimizer that changes nothing where the gradient is 0 gives bitwise the same from the rows. A step then costs as
-# much as the rows that it looked up. Another one may take the rows, too: that saves making the zeros and reading them.
+# An optimizer that changes nothing where the gradient is 0 gives bitwise the same results from the rows, and a step
+# then costs as much as the rows that it looked up. Other optimizers may take the rows, too, which saves making and
+# reading the zeros.
 
 
 def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[str]:
-    """The gradients that may be rows: made by lookups or as sums of these, for an update of a large table."""
+    """The gradients that may be sparse rows: results of lookups' gradient ops, or sums of such results, for the update
+    of a large table, which nothing else reads.
+    """
     written: dict[str, list[Op]] = defaultdict(list)
     read: dict[str, list[Op]] = defaultdict(list)
     for block in program.blocks:
@@ -257,8 +271,8 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
 
 
 def bind_as_rows(op: Op) -> BoundOp:
-    """A lookup's gradient that gives rows, or the sum or optimizer that takes them; but the dense ones in Fluid's
-    arithmetic, in which what an optimizer makes of an element depends on where the element lies.
+    """A lookup's gradient op that gives rows, or the sum or optimizer that takes them. In Fluid's arithmetic optimizers
+    take dense gradients, because the result for an element depends on its position.
     """
     rows, dense = bind(op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))), bind(op)
     return rows._replace(run=either(rows.run, dense.run), run_any=either(rows.run_any, dense.run_any))
@@ -269,7 +283,7 @@ def _takes_rows(op: Op) -> bool:
 
 
 def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:
-    """The gradient and what it is the sum of; one that no lookup makes is given as "", which nothing writes."""
+    """The gradient and, if it is a sum, its terms; "", which no op writes, in place of one that no lookup makes."""
     makers = written[gradient]
     yield gradient
     for maker in makers:
@@ -295,11 +309,11 @@ def _is_temporary(program: Program, name: str) -> bool:
 
 
 class GuardFailed(Exception):
-    """Raised before the first op when a variable of the scope does not hold a plain array, as was supposed."""
+    """Raised before the first op if a variable of the scope does not hold a plain array, as the code requires."""
 
 
 class Missing(Exception):
-    """Raised where an op reads a variable that has no value."""
+    """Raised by generated code at an op that reads a variable without a value."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -307,7 +321,7 @@ class Missing(Exception):
 
 
 def deep_ops(program: Program, op: Op) -> Iterator[Op]:
-    """The op and the ops of its sub-blocks, recursively."""
+    """Yields the op and the ops of its sub-blocks, recursively."""
     todo, seen = [op], set[int]()
     while todo:
         inner = todo.pop()
@@ -326,7 +340,7 @@ def reads_of(program: Program) -> frozenset[str]:
 
 
 class Source(LocalValues):
-    """Writes the function. `not_plain` names variables of the scope that hold something else than a plain array.
+    """Generates the function of block 0. `not_plain` are the variables of the scope whose value is no plain array.
 
     `reads` are the variables that the program reads, where these are known already (`reads_of`).
     """
@@ -365,7 +379,7 @@ class Source(LocalValues):
             for name in touched:
                 self.users[name].append(index)
         self.groups: dict[int, tuple[list[int], Group]] = {}
-        """Number of the last op of a group -> the numbers of all, and the group."""
+        """A mapping from the index of the last op of a group to (the indices of all its ops, the group)."""
         self.grouped: set[int] = set()
         if groups is not None:
             for indexes, group in find_groups(program, self.bound):
@@ -378,9 +392,9 @@ class Source(LocalValues):
             **FUNCTIONS,
         }
         self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"], "imul": vars(operator)["imul"]}
-        """What the function's globals are."""
+        """The globals of the function."""
         self.loaded: list[str] = []
-        """What is read of the scope."""
+        """The variables that the function reads from the scope."""
         self.last: dict[str, int] = {}
         for index, touched in enumerate(self.touched):
             self.last.update(dict.fromkeys(touched, index))
@@ -390,7 +404,7 @@ class Source(LocalValues):
         self._write()
 
     def bind(self, op: Op) -> BoundOp:
-        """The op with its kernel, without outputs that nothing reads, if the kernel spares them."""
+        """The op bound to its kernel, without outputs that nothing reads if the kernel allows it."""
         kernel = kernel_of(op.type)
         for slot in kernel.spares if kernel else ():
             if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
@@ -400,7 +414,9 @@ class Source(LocalValues):
         return bind(present(op, self.program, self.number))
 
     def _sure(self, ops: Iterable[BoundOp]) -> Iterator[BoundOp]:
-        """The ops; one that may leave out variables without a value needs them all where ops before write all."""
+        """Yields the ops. If earlier ops surely write all inputs of an op that may lack some, these inputs are marked
+        as required.
+        """
         written = {EMPTY_NAME, *self.feeds}
         for bound in ops:
             if any(argument.may_lack and argument.duplicable for argument in bound.arguments) and all(
@@ -413,7 +429,7 @@ class Source(LocalValues):
             yield bound
 
     def _touched(self, op: Op) -> list[str]:
-        """The variables the op and its sub-blocks mention."""
+        """The variables that the op and its sub-blocks read or write."""
         names = (name for inner in deep_ops(self.program, op) for name in (*inner.input_names, *inner.output_names))
         return list(dict.fromkeys(name for name in names if name != EMPTY_NAME))
 
@@ -444,7 +460,7 @@ class Source(LocalValues):
         self._add(f"return ({', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''})")
 
     def _together(self, indexes: list[int], group: Group) -> None:
-        """Runs alike optimizer ops as one if that can be, otherwise one by one."""
+        """Adds code that runs optimizer ops of a group as one if possible, otherwise one by one."""
         local = f"u{list(self.groups).index(indexes[-1])}"
         self.names[local] = group
         values = [
@@ -461,7 +477,7 @@ class Source(LocalValues):
         return self._whole(name) if name in self.kinds else f"find({name!r})"
 
     def _load_from_scope(self) -> None:
-        """Loads every variable that is read before it is written, and makes sure of what it holds."""
+        """Adds code that loads every variable that is read before it is written, and checks the type of its value."""
         written = set(self.feeds)
         plain: list[str] = []
         for bound, touched in zip(self.bound, self.touched, strict=True):
@@ -471,7 +487,7 @@ class Source(LocalValues):
                     continue
                 self._add(f"{self._local(name)} = find({name!r})")
                 self.loaded.append(name)
-                if looks or name in self.not_plain or name not in bound.needs:  # it may do without
+                if looks or name in self.not_plain or name not in bound.needs:  # the op may do without a value
                     self.kinds[name] = ValueKind.ANYTHING
                     self.unsure.add(name)
                 else:
@@ -500,7 +516,7 @@ class Source(LocalValues):
             self._call(index, bound)
 
     def _call(self, index: int, bound: BoundOp) -> None:
-        """Calls the kernel as it is where no LoD is among the values, or where it handles LoD."""
+        """Adds a call of the kernel; if values may have LoD and the kernel does not handle it, of its `run_any`."""
         self.names[f"k{index}"] = bound.run
         if self._takes_apart(index, bound):
             self._unpack(index, bound, f"k{index}({self._arguments(bound)})", ValueKind.NO_LOD)
@@ -513,7 +529,7 @@ class Source(LocalValues):
         self._unpack(index, bound, made, kind)
 
     def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
-        """An expression for when all inputs are arrays, with the one for when they are not."""
+        """An expression that is `made` if all inputs are arrays, and a call of `run_any` otherwise."""
         doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.kinds[name] < ValueKind.ARRAY]
         tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
         tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
@@ -547,7 +563,7 @@ class Source(LocalValues):
                         self._store(index, name, f"t{place}[{item}]", kind)
 
     def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
-        """Gives a variable that may have a value already its new one, unless that is None."""
+        """Adds code that sets a variable, which may have a value already, to its new value unless this is None."""
         self._join(index, name)
         known = name in self.kinds and name not in self.unsure
         if not known and not self._persistable(name):
@@ -564,7 +580,9 @@ class Source(LocalValues):
         return f"{local} = held[{name!r}]" if self._persistable(name) else local
 
     def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
-        """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
+        """Adds the op as an expression. Returns False if its kernel has none (or, with `plain_only`, unless all inputs
+        are surely arrays).
+        """
         text = expression_of(bound, self._local, over=self._is_spare(index, bound.op.input("X")))
         if text is None or (plain_only and self._least(bound) is not ValueKind.ARRAY):
             return False
@@ -592,7 +610,7 @@ class Source(LocalValues):
         return True
 
     def _is_spare(self, index: int, name: str | None) -> bool:
-        """Whether what an op reads lies in memory of its own, which nobody reads after this op."""
+        """Whether an input of an op has memory of its own that nothing reads after this op."""
         if name is None:
             return False
         seen_elsewhere = self.number or self._persistable(name) or name in self.fetches or name in self.feeds
@@ -608,7 +626,9 @@ class Source(LocalValues):
         return f"np_{match[1]}"
 
     def _call_in_frame(self, index: int, bound: BoundOp) -> None:
-        """Calls a kernel that may look for variables itself: hands over all it may look at, and takes them back."""
+        """Adds a call of a kernel that may access variables itself: all variables that it may access are written to the
+        frame before, and read from it after.
+        """
         touched = self.touched[index]
         self._add("local = frame.local", index)
         for name in touched:
@@ -623,13 +643,15 @@ class Source(LocalValues):
         self._add("local.clear()", index)
 
     def compiled(self, file: str) -> FunctionType:
-        """The function, which tracebacks say to be of a file of this name."""
+        """The compiled function. Tracebacks show `file` as its file."""
         names: dict[str, Any] = {**self.names, "__source__": self}
         exec(compile("\n".join(self.lines) + "\n", file, "exec"), names)
-        return names.pop("step")  # a function that its own globals hold would live until cycles are looked for
+        return names.pop("step")  # a function that its own globals refer to would live until the next search for cycles
 
     def failed(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
-        """The number of the op in which the function failed, -1 if in none, and the values of variables then."""
+        """(index of the op in which the function failed, -1 if it failed in none; the values of variables at that
+        time).
+        """
         trace: TracebackType | None = problem.__traceback__
         while trace is not None and trace.tb_frame.f_code is not function.__code__:
             trace = trace.tb_next
@@ -644,7 +666,7 @@ class Source(LocalValues):
         return self.owners.get(trace.tb_lineno, -1), values
 
     def _free(self, index: int, touched: Iterable[str]) -> None:
-        """Forgets values after their last use, so that their memory serves the next ones."""
+        """Adds code that deletes values after their last use, so that later values can use their memory."""
         done = [
             name
             for name in dict.fromkeys(touched)
@@ -659,7 +681,7 @@ class Source(LocalValues):
 
 
 def in_frame(bound: BoundOp) -> Any:
-    """The op as a function of the frame that holds its variables."""
+    """A function that runs the op on the frame that holds its variables."""
     from pstranspile.runtime.run.frame import Frame
 
     def run(frame: Frame) -> None:

@@ -1,4 +1,4 @@
-"""What a program is fed in each step, from arrays by name (`step_arrays`) or from a mapping for each step."""
+"""The feeds of a program in each step, from arrays by name (`step_arrays`) or from a mapping for each step."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from pstranspile.runtime.run.files import ArrayFile, place_of, write_arrays
 from pstranspile.runtime.run.seeds import divided, without_unmade_terms
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-# Data that comes in rows, and is dealt to trainers: what a run needs of it, whatever it is read from.
+# The interface of data that come in rows and are dealt to trainers, from whatever source.
 
 FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
-"""What a trainer is fed in a step; None when it has no more data."""
+"""A function from the number of a step to a trainer's feed in this step; None when the trainer has no more data."""
 
 ENDLESS = 1 << 60
-"""Steps of rows that nobody has counted."""
+"""The number of steps of rows whose number is unknown."""
 
 
 class Dealing(NamedTuple):
-    """How rows were dealt so far, for a run that goes on: `data` identifies the data and its steps, `dealt` lists how
-    many trainers there were from which step on: `((0, 2), (500, 4))`.
+    """How rows were dealt so far, for a run that is continued: `data` identifies the data and its steps, `dealt` holds
+    pairs (first step, number of trainers from there on): `((0, 2), (500, 4))`.
 
     `settings` are what `data` was made of, for messages: options and files as a user knows them, in order. A checkpoint
     of an earlier version has none.
@@ -65,13 +65,13 @@ class Dealing(NamedTuple):
 
 
 _MOST_NAMED = 8
-"""How many inputs of a program an error names."""
+"""The most inputs of a program that an error names."""
 
 
 class LeftOut(NamedTuple):
-    """A row that can't be fed: its number in the file, counted from 1, and why.
+    """A row that can't be fed: its number in the file, counted from 1, and the reason.
 
-    `line` and `column` are 0 if it has none.
+    `line` and `column` are 0 if they are unknown.
     """
 
     file: str
@@ -83,20 +83,21 @@ class LeftOut(NamedTuple):
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Rows of files, or of something else, that programs are fed."""
+    """A source of rows that programs are fed, such as files."""
 
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
-        """What the trainers with these main programs are fed, and the most steps. Raises DiagnosticError."""
+        """(the feeds of the trainers with these main programs, the most steps). Raises DiagnosticError."""
         ...
 
     def dealing(self, trainers: int) -> Dealing:
-        """How the rows are dealt where there are so many trainers."""
+        """How the rows are dealt among this many trainers."""
         ...
 
     def continued(self, before: Dealing, step: int, trainers: int) -> RowSource:
-        """The same rows for so many trainers from a step on; `before` is how they were dealt until then.
+        """The same rows dealt among this many trainers from a step on; `before` describes how they were dealt until
+        then.
 
-        Raises DiagnosticError if `before` is of other data.
+        Raises DiagnosticError if `before` belongs to other data.
         """
         ...
 
@@ -106,7 +107,7 @@ class RowSource(Protocol):
 
 
 def refuse_turns(turns: object) -> None:
-    """Raises DiagnosticError if programs take turns, which rows can't be fed to."""
+    """Raises DiagnosticError if several programs take turns, to which rows can't be fed."""
     if turns is not None:
         raise DiagnosticError([error("run-file-unusable", "rows are fed to one program; several take turns here")])
 
@@ -126,16 +127,16 @@ class RowFeeds:
         return dict(given or {})
 
     def require(self, steps: int) -> None:
-        """Raises DiagnosticError if there are fewer steps."""
+        """Raises DiagnosticError if there are data for fewer steps."""
         require_steps(self.steps, steps)
 
 
 def batches_of_rows(
     source: RowSource, program: Program, trainers: int, steps: int | None, most: int
 ) -> list[Mapping[str, Any]]:
-    """What so many trainers together are fed in each step, their shares one after another, and dealt to them so.
+    """The feeds of this many trainers together in each step: their shares concatenated, and dealt out to them again so.
 
-    `steps`: of how many steps (default: of all that there are, at most `most`). Raises DiagnosticError.
+    `steps` is the number of steps (default: all that there are, at most `most`). Raises DiagnosticError.
     """
     feeds, there = source.feeds([program] * trainers)
     require_steps(there, steps or 0)
@@ -153,30 +154,30 @@ def batches_of_rows(
 
 
 def require_steps(there: int, wanted: int) -> None:
-    """Raises DiagnosticError if there are data for fewer steps than wanted."""
+    """Raises DiagnosticError if there are data for fewer steps than `wanted`."""
     if there < wanted:
         message = f"the rows are enough for {there} steps, {wanted} are asked for; --epochs has them fed again"
         raise DiagnosticError([error("run-file-unusable", message)])
 
 
-# The values that a variable has in several steps, as arrays by name: what files of feeds and of results hold.
+# The values of a variable in several steps as arrays by name, which is the content of files of feeds and of results.
 #
-# Where all steps have the same shape, `x` is [steps, ...]. A ragged `x` is the concatenated rows of all steps, and
+# If all steps have the same shape, `x` is [steps, ...]. A ragged `x` is the concatenated rows of all steps, and
 # `x@LENS` holds the lengths of its sequences, [steps, batch].
 #
-# Where shapes change, or sequences are made of sequences, each step has arrays of its own. `3|x` is x in step 3; steps
-# count from 1. Of a ragged one `3|x|0` are the lengths of the outermost sequences, [batch]; `3|x|1` those of the
-# sequences that they are made of, and so on; the last ones count rows. A step in which x had no value has none.
+# If shapes change, or sequences consist of sequences, each step has arrays of its own. `3|x` is x in step 3; steps
+# count from 1. For a ragged x, `3|x|0` holds the lengths of the outermost sequences, [batch]; `3|x|1` those of the
+# sequences inside these, and so on; the last ones count rows. A step in which x had no value has no arrays.
 
 LENGTHS = "@LENS"
-"""Ends the name of the array that holds the lengths of a ragged input's sequences in all steps."""
+"""The end of the name of the array that holds the lengths of a ragged input's sequences in all steps."""
 
 _OF_STEP = re.compile(r"([0-9]{1,9})\|(.+)", re.DOTALL)
 
 
 class StepKey(NamedTuple):
-    """What an array of one step is called: the step, counted from 1, the variable, and the level of the lengths that it
-    holds, counted from 0 (-1: it holds the value).
+    """The parts of the name of an array of one step: the step, counted from 1, the variable, and the level of the
+    lengths that the array holds, counted from 0 (-1: it holds the value).
     """
 
     step: int
@@ -185,7 +186,7 @@ class StepKey(NamedTuple):
 
 
 def step_key(key: str, names: Container[str]) -> StepKey | None:
-    """The parts of an array's name, if the array is of one step; `names` are those of variables."""
+    """The parts of an array's name if the array is of one step, else None; `names` are the names of variables."""
     match = None if key in names else _OF_STEP.fullmatch(key)
     if match is None:
         return None
@@ -197,7 +198,7 @@ def step_key(key: str, names: Container[str]) -> StepKey | None:
 
 
 def variable_of(key: str, names: Container[str]) -> str:
-    """The variable that an array is for."""
+    """The variable to which an array belongs."""
     if key in names:
         return key
     result = step_key(key, names)
@@ -205,9 +206,9 @@ def variable_of(key: str, names: Container[str]) -> str:
 
 
 def arrays_of(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    """The arrays for what a variable was in each step; None where it had no value, which leaves out the step.
+    """The arrays for the values of a variable in each step. A value may be None, which leaves out the step.
 
-    Raises DiagnosticError for what no array can hold.
+    Raises DiagnosticError for values that no array can hold.
     """
     for value in values:
         if value is not None and not isinstance(value, np.ndarray | LoDTensor):
@@ -226,7 +227,7 @@ def arrays_of(name: str, values: Sequence[Value]) -> dict[str, Any]:
 
 
 def _form(value: Value) -> object:
-    """Values of the same form fit into one array."""
+    """A key that is equal for values that fit into one array."""
     if isinstance(value, LoDTensor):
         return value.data.dtype, value.data.shape[1:], tuple(len(level) for level in value.lod[:1])
     return None if value is None else (value.dtype, value.shape)
@@ -244,17 +245,17 @@ def _by_step(name: str, values: Sequence[Value]) -> dict[str, Any]:
 
 
 def stacked(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    """What a variable was in every step, as arrays of a file of results: `step/` and what `arrays_of` gives.
+    """The values of a variable in every step, as arrays of a file of results: the names of `arrays_of` after `step/`.
 
-    Raises DiagnosticError for what no array can hold.
+    Raises DiagnosticError for values that no array can hold.
     """
     return {f"step/{key}": array for key, array in arrays_of(name, values).items()}
 
 
 def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The arrays of a feed file for what is fed in each step, by name.
+    """The arrays of a feed file, by name, for the feeds of each step.
 
-    Raises DiagnosticError for what no array can hold.
+    Raises DiagnosticError for values that no array can hold.
     """
     names = dict.fromkeys(name for batch in batches for name in batch)
     result: dict[str, Any] = {}
@@ -269,9 +270,10 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @suggesting
 def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a feed file (`.npz`) of what is fed in each step, by name: arrays or LoDTensors of any shapes.
+    """Writes a feed file (`.npz`) for the feeds of each step, by name: arrays or LoDTensors of any shapes.
 
-    Raises DiagnosticError for what no file can hold, and when it can't be written; TypeError for other arguments.
+    Raises DiagnosticError for values that no file can hold, and when it can't be written; TypeError for other
+    arguments.
     """
     name = path_of(path, "save_feeds")
     expect(batches, Sequence, "save_feeds", "a list of mappings, one for each step")
@@ -281,13 +283,13 @@ def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]
 
 
 GivenFeeds: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]]"
-"""Arrays by name (`step_arrays`), or what is fed in each step by name."""
+"""Arrays by name (`step_arrays`), or the feeds of each step by name."""
 
 WANTED = "what is fed as arrays by name, or a list of mappings (one for each step)"
 
 
 def batches_of(given: Any, who: str, wanted: str = WANTED) -> list[Mapping[str, Any]] | None:
-    """What is given for each step, None if arrays are given. Raises DiagnosticError for what is neither."""
+    """The feeds of each step, None if arrays are given. Raises DiagnosticError for other values."""
     if isinstance(given, Mapping):
         return None
     expect(given, Sequence, who, wanted)
@@ -297,9 +299,10 @@ def batches_of(given: Any, who: str, wanted: str = WANTED) -> list[Mapping[str, 
 
 
 class Feeds:
-    """The feeds of all steps. `steps` is how many there are, None if nothing is fed.
+    """The feeds of all steps. `steps` is their number, None if nothing is fed.
 
-    Raises DiagnosticError for every array that doesn't fit; what is given for each step is looked at when it is fed.
+    Raises DiagnosticError for every array that doesn't fit. Feeds that are given step by step are checked in their
+    step.
     """
 
     def __init__(self, program: Program, given: GivenFeeds):
@@ -309,7 +312,7 @@ class Feeds:
         self._arrays: dict[str, Any] = {}
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
-        """The values fed in each step, for inputs whose steps have arrays of their own."""
+        """The values of each step, for inputs with arrays for each step."""
         self._batches = batches_of(given, "Feeds")
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
@@ -350,7 +353,9 @@ class Feeds:
         return self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
 
     def _with_inputs(self, findings: list[Diagnostic]) -> list[Diagnostic]:
-        """The findings; the last one about a variable that the program does not declare names its inputs."""
+        """The findings; if the last one is about a variable that the program does not declare, it names the program's
+        inputs.
+        """
         inputs = [f"%{var.name}" for var in self._variables.values() if var.need_check_feed]
         last = max((at for at, one in enumerate(findings) if "declares no variable" in one.message), default=-1)
         if inputs and last >= 0:
@@ -440,7 +445,7 @@ class Feeds:
                 return
 
     def _wrong_set(self, var: Var, key: StepKey, result: Mapping[int, Any], levels: int) -> Diagnostic:
-        """One array too few or too many for a step."""
+        """The error for a step with an array too few or too many."""
         head = f"step {key.step}: {var.name} is declared {declared(var)}"
         for level in (-1, *range(levels)):
             if level not in result:
@@ -449,7 +454,7 @@ class Feeds:
         extra = _spelled(key, max(result))
         return self._problem(f"{head}, it can't have {extra}")
 
-    # what is fed
+    # feeds of a step
 
     def step(self, number: int) -> dict[str, Value]:
         """The feed of a step, counted from 0."""
@@ -481,7 +486,7 @@ def _offsets(lengths: Any) -> list[int]:
 
 
 def _length_problem(key: StepKey, rows: Any, lengths: Sequence[Any]) -> str:
-    """What is wrong with the lengths of one step's sequences, "" if nothing."""
+    """What is wrong with the lengths of the sequences of one step, "" if nothing."""
     for level, array in enumerate(lengths):
         spelled = _spelled(key, level)
         if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
@@ -496,15 +501,15 @@ def _length_problem(key: StepKey, rows: Any, lengths: Sequence[Any]) -> str:
 
 # The schedule of the programs of a module: `main*5,generator,evaluation/10`.
 #
-# A step is one run of one program. The items of a cycle take turns, over and over: `NAME`, or `NAME*COUNT` for several
+# A step is one run of one program. The items of a cycle take turns repeatedly: `NAME`, or `NAME*COUNT` for several
 # steps in a row. An item `NAME/EVERY` is not in the cycle: its program is run in an extra step after every so many
 # steps of the cycle. A name may be written with the `@` of the text.
 
 
-# Feeds of several programs: `x` is for every program that has such an input, `generator/x` for one.
+# Feeds of several programs: `x` is for every program that has this input, `generator/x` for one program.
 #
-# The steps of an array are the runs of the program that it is fed to. What is given for each step, without arrays of
-# several, goes by the steps of the run.
+# The steps of an array are the runs of the program that it is fed to. Feeds that are given for each step, without
+# arrays of several steps, belong to the steps of the whole run.
 
 _TRAINER = re.compile(r"trainer_\d+/")
 
@@ -512,16 +517,16 @@ _TRAINER = re.compile(r"trainer_\d+/")
 def arrays_by_program(
     arrays: Mapping[str, Any], programs: Mapping[str, Program], run: Iterable[str]
 ) -> dict[str, ArrayFile]:
-    """The arrays of each program in `run`, under the names they have there (a `trainer_<i>/` stays in front).
+    """The arrays of each program in `run`, by their names in this program (a prefix `trainer_<i>/` stays).
 
-    `programs` are all that there are; what is for one that is not run is left out. Raises DiagnosticError for an array
-    that is for none.
+    `programs` are all programs of the module; arrays for one that is not run are left out. Raises DiagnosticError for
+    an array that belongs to no program.
     """
     place = place_of(arrays)
     result = {name: ArrayFile({}, place.file if place else "") for name in run}
     special: set[tuple[str, str]] = set()
     inputs = {name: inputs_of(program) for name, program in programs.items()}
-    for key in sorted(arrays, key=lambda key: not _owner(key, programs)):  # those for one program come first
+    for key in sorted(arrays, key=lambda key: not _owner(key, programs)):  # arrays for one program take precedence
         match = _TRAINER.match(key)
         prefix = match[0] if match else ""
         name = key[len(prefix) :]
@@ -542,14 +547,14 @@ def arrays_by_program(
 
 
 def _owner(key: str, programs: Mapping[str, Program]) -> str:
-    """The program that an array's name begins with, "" if none."""
+    """The program whose name an array's name begins with, "" if there is none."""
     match = _TRAINER.match(key)
     name, slash, _ = key[match.end() if match else 0 :].partition("/")
     return name if slash and name in programs else ""
 
 
 def inputs_of(program: Program) -> set[str]:
-    """What can be fed to a program: what no op of it writes, and it does not keep."""
+    """The inputs of a program: variables that are not persistable and that no op writes."""
     written = written_names(program)
     return {name for name, var in program.main_block.vars.items() if not var.persistable and name not in written}
 
@@ -557,7 +562,7 @@ def inputs_of(program: Program) -> set[str]:
 def unfed_inputs(main: Program, startup: Program | None, fed: Collection[str]) -> dict[str, Diagnostic]:
     """Errors, by name, for the inputs that block 0 of a main program reads and that are not fed.
 
-    They are known before anything runs: no op writes such a variable, and it is not kept.
+    They are known before the run, because no op writes these variables, and they are not persistable.
     """
     program = without_unmade_terms(main)
     variables, known = program.main_block.vars, {*written_names(program), *fed}
@@ -572,9 +577,9 @@ def unfed_inputs(main: Program, startup: Program | None, fed: Collection[str]) -
 
 
 def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Module | None) -> None:
-    """Raises DiagnosticError if trainers read inputs that are not among arrays, or nothing is given.
+    """Raises DiagnosticError if trainers read inputs that are not among the arrays, or if nothing is given.
 
-    Where the program that the roles were compiled from is known, the errors are about its lines.
+    If the source program of the roles is known, the errors point at its lines.
     """
     if given is not None and not isinstance(given, Mapping):
         return
@@ -588,7 +593,9 @@ def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Modu
 
 
 def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple[ArrayFile, list[Diagnostic]]:
-    """The arrays of a file for variables that one of the programs declares, and a warning that names the others."""
+    """The arrays of a file for variables that one of the programs declares, and a warning that names
+    the other arrays.
+    """
     left: dict[str, None] = {}
     fed: set[str] = set()
     kept = ArrayFile({}, arrays.file)
@@ -609,9 +616,9 @@ def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple
 def left_out_of_feed(
     names: Collection[str], programs: Iterable[Program], fed: Collection[str], place: Location | None
 ) -> list[Diagnostic]:
-    """The warning about what data hold beside what is fed to a program, as a list; empty for no `names`.
+    """A list with the warning about data that no input of a program takes; empty without `names`.
 
-    A name that nearly is one of an input that is not among the `fed` has a note.
+    A name that is similar to that of an unfed input has a note.
     """
     if not names:
         return []
@@ -626,13 +633,14 @@ def left_out_of_feed(
 
 
 def of_everybody(arrays: Mapping[str, Any]) -> ArrayFile:
-    """The arrays that are for all trainers."""
+    """The arrays that belong to all trainers."""
     place = place_of(arrays)
     return ArrayFile({k: array for k, array in arrays.items() if not _TRAINER.match(k)}, place.file if place else "")
 
 
 class ProgramFeeds:
-    """The feeds of all steps of several programs that take turns. `steps` is how many can be made, None if any number.
+    """The feeds of all steps of several programs that take turns. `steps` is the number of possible steps, None if it
+    is unlimited.
 
     Raises DiagnosticError.
     """
@@ -655,7 +663,7 @@ class ProgramFeeds:
         return self.of[self._turns.program(number)].step(self._turns.runs_before(number))
 
     def require(self, steps: int) -> None:
-        """Raises DiagnosticError if some program is fed for fewer steps."""
+        """Raises DiagnosticError if the feeds of a program suffice for fewer steps."""
         if self.steps is None or self.steps >= steps:
             return
         if self._batches is not None:
@@ -671,7 +679,9 @@ _ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]
 
 
 class Turns:
-    """The program of every step, counted from 0. `names` are the possible ones, `text` describes the turns."""
+    """The program of every step, counted from 0. `names` are the programs that may be run, `text`
+    describes the turns.
+    """
 
     def __init__(self, order: Iterable[str], names: Iterable[str], text: str = ""):
         self.names = tuple(names)
@@ -693,13 +703,13 @@ class Turns:
         return self._at(step)[0]
 
     def runs_before(self, step: int) -> int:
-        """How often the program of a step was run in earlier steps: which of its batches the step takes."""
+        """How often the program of a step was run in earlier steps, which is the index of its batch in this step."""
         return self._at(step)[1]
 
     def steps_within(self, batches: Mapping[str, int | None]) -> int | None:
-        """How many steps can be made until a program has no batch left; None: any number.
+        """The number of steps until a program has no batch left; None if it is unlimited.
 
-        `batches`: how many each program has, None if nothing is fed to it.
+        `batches` maps each program to the number of its batches, None if nothing is fed to it.
         """
         if not self.text or all(batches.get(name) is None for name in self.names):
             return None
@@ -711,11 +721,11 @@ class Turns:
 
 
 GivenTurns: TypeAlias = "str | Turns | Callable[[int, int], str]"
-"""A text, or a function of trainer and step that names a program."""
+"""A text that describes turns, Turns, or a function of trainer and step that returns the name of a program."""
 
 
 def parse_turns(text: str, programs: Iterable[str]) -> Turns:
-    """The turns that a text describes, with programs of these names. Raises DiagnosticError (`program-turns`)."""
+    """The turns that a text describes; `programs` are the possible names. Raises DiagnosticError (`program-turns`)."""
     known = [name for name in programs if name != STARTUP]
     repeated: list[str] = []
     between: list[tuple[str, int]] = []
@@ -772,9 +782,9 @@ def step_programs(module: Module) -> dict[str, Program]:
 
 
 def union_of(programs: Iterable[Program]) -> Program:
-    """One program that declares what all of them declare, and has the ops of all; to look at, not to run.
+    """One program with the declarations and ops of all programs, for analysis, not to be run.
 
-    What one of them keeps from step to step is declared so.
+    A variable that is persistable in one of them is persistable in it.
     """
     first, *others = programs
     if not others:
@@ -792,8 +802,8 @@ def union_of(programs: Iterable[Program]) -> Program:
 def fetches_by_program(
     asked: Sequence[str], programs: Mapping[str, Program], default: Callable[[Program], Sequence[str]]
 ) -> dict[str, tuple[str, ...]]:
-    """What is fetched of each program. `asked` are variables (`NAME`: of every program that declares it) and variables
-    of one program (`PROGRAM/NAME`); if nothing is asked for, what `default` gives of a program.
+    """The fetched variables of each program. `asked` are variables (`NAME`: of every program that declares it) and
+    variables of one program (`PROGRAM/NAME`); if it is empty, `default` returns the variables for a program.
 
     Raises DiagnosticError for a variable that no program declares.
     """

@@ -1,4 +1,5 @@
-"""Optimizer ops that are alike, as one: small parameters side by side in one array, updated by one call of the kernel.
+"""Runs similar optimizer ops as one: their small parameters lie side by side in one array, which one call of the kernel
+updates.
 
 An optimizer op treats every element alike, which is why a parameter may be cut into slices. So its kernel gives bitwise
 the same for concatenated parameters as for separate ones. A step of many small ones then costs as much as one. The
@@ -26,23 +27,23 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp
 
 LARGEST = 1 << 15
-"""Elements of the largest parameter that is taken: beyond, the arithmetic costs more than the calls."""
+"""The most elements of a parameter that is grouped; for larger ones, the arithmetic costs more than the calls."""
 
 _FEWEST = 2
 
 _APART = 16
-"""Parts begin at multiples of so many elements, as arrays of their own would."""
+"""Parts begin at multiples of this many elements, with the alignment that arrays of their own would have."""
 
 _STEPS_PER_MOVE = 16
-"""Moving the variables together pays after about so many steps."""
+"""The number of steps after which moving the variables together pays off."""
 
 
 class Slots(NamedTuple):
-    """How the arguments of alike ops become one, by slot.
+    """How the arguments of similar ops are combined, by slot.
 
-    `kept` are variables that the ops update, Param first; `given` those that they read for each parameter (gradients);
-    `shared` those that all ops have in common. `numbers` are kept ones of one element, which must be equal (powers of
-    beta), with their place among the results.
+    `kept` are slots of variables that the ops update, Param first; `given` are slots that each op reads for its
+    parameter (gradients); `shared` are slots whose variables all ops have in common. `numbers` maps the slots of `kept`
+    whose variables have one element, which must be equal for all ops (powers of beta), to the indices of their results.
     """
 
     kept: tuple[str, ...]
@@ -52,34 +53,34 @@ class Slots(NamedTuple):
 
 
 class Writable(Protocol):
-    """A mapping in which variables are set by name."""
+    """A mapping in which variables can be set by name."""
 
     def __setitem__(self, name: str, value: Value, /) -> None: ...
 
 
 class Group:
-    """Optimizer ops that run together, and the arrays that hold what they update."""
+    """Optimizer ops that run together, and the arrays that hold the variables that they update."""
 
     def __init__(self, ops: Sequence[BoundOp], slots: Slots):
         self.ops = tuple(ops)
         self.slots = slots
         self.kept = _variables(ops, slots.kept)
-        """The variables that are kept side by side, slot by slot."""
+        """The updated variables that lie side by side, slot by slot."""
         self.given = _variables(ops, slots.given)
         self.shared = _variables(ops[:1], slots.shared)
         self.loose = True
-        """Whether the variables lie elsewhere than in the group's arrays."""
+        """Whether some variables do not lie in the group's arrays."""
         self._views: tuple[Any, ...] = ()
         self._all: dict[str, Any] = {}
         self._parts: list[Any] = []
         self._arguments: list[Any] = []
-        """What the kernel is called with; the shared ones are put in place in every step."""
+        """The arguments of the kernel; the shared ones are set in every step."""
         places = {argument.slot: place for place, argument in enumerate(ops[0].arguments)}
         self._shared_places = [places[slot] for slot in slots.shared]
         self._steps = self._moves = 0
 
     def step(self, kept: list[Value], given: list[Value], shared: list[Value]) -> bool:
-        """Updates what is kept, in place; False if nothing was done, because something is not as it must be."""
+        """Updates the variables in place. Returns False without any change if a condition is not met."""
         self._steps += 1
         if self.loose or not all(map(is_, kept, self._views)):
             self.loose = True
@@ -107,7 +108,7 @@ class Group:
         return True
 
     def move(self, find: Callable[[str], Value], held: Writable) -> None:
-        """Moves the variables into arrays of the group, if they can be; no more often than pays."""
+        """Moves the variables into arrays of the group, if possible, and not more often than it pays off."""
         if self._moves * _STEPS_PER_MOVE >= self._steps + 3 * _STEPS_PER_MOVE:
             return
         self._moves += 1
@@ -147,7 +148,7 @@ def _variables(ops: Sequence[BoundOp], slots: Sequence[str]) -> list[str]:
 
 
 def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:
-    """An array with a part for each of these arrays, and the parts as arrays of the same dims."""
+    """(an array with room for all these arrays; views of it with the dims of each array)."""
     starts = [0]
     for like in likes:
         starts.append(starts[-1] + -(-like.size // apart) * apart)
@@ -157,20 +158,22 @@ def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:
 
 
 class _Alike:
-    """Numbers of alike ops. `ended`: a later op touches what they do, so that they can't wait for another."""
+    """Indices of similar ops. `ended`: a later op accesses the same variables, so that the ops can't wait for further
+    ones.
+    """
 
     def __init__(self) -> None:
         self.members: list[int] = []
         self.ended = False
 
     def end(self) -> None:
-        """A later op touches what these do."""
+        """Records that a later op accesses the variables of these ops."""
         self.ended = True
 
 
 def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list[int], Group]]:
-    """Groups of alike optimizer ops, with their numbers. A group may run where its last op stands: no op in between
-    writes what its ops read or write, or reads what they write.
+    """Yields groups of similar optimizer ops, with their indices. A group may run at the place of its last op: no op in
+    between writes variables that its ops read or write, or reads variables that they write.
     """
     runs: list[_Alike] = []
     latest: dict[object, _Alike] = {}
@@ -202,7 +205,7 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
 
 
 def _kind(program: Program, bound: BoundOp) -> object:
-    """A value that optimizer ops share which may run together, None of any other op."""
+    """A key that is equal for optimizer ops that may run together; None for any other op."""
     slots, schema, op = _slots(program, bound), schema_of(bound.op.type), bound.op
     if slots is None or schema is None or not _is_small(program, op.inputs["Param"][0]):
         return None
@@ -218,7 +221,9 @@ def _is_small(program: Program, name: str) -> bool:
 
 
 def _slots(program: Program, bound: BoundOp) -> Slots | None:
-    """How an op may be run with others, None if it can't: it is no optimizer that treats every element alike."""
+    """How an op can be run with others; None if it can't, because it is no optimizer that treats every
+    element alike.
+    """
     schema = schema_of(bound.op.type)
     if schema is None or not schema.is_optimizer or schema.whole_norm:
         return None

@@ -1,4 +1,4 @@
-"""Watching a run op by op: where numbers stop being finite, where the time goes, what is computed."""
+"""Watchers of a run, op by op: they find numbers that are not finite, measure the time, or trace what is computed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FORMATS = ("png", "svg")
 """The kinds of picture, which are also the endings of their files."""
 
 Curve: TypeAlias = "tuple[Sequence[int], Sequence[Any]]"
-"""Steps, numbered from 1, and the value that was fetched in each of them."""
+"""(steps, numbered from 1; the value that was fetched in each of them)."""
 
 
 def _drawing() -> tuple[Any, Any]:
-    """What draws. Raises DiagnosticError if matplotlib is not installed."""
+    """The modules of matplotlib that draw. Raises DiagnosticError if matplotlib is not installed."""
     try:
         return importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
     except ImportError:
@@ -34,8 +34,8 @@ def _drawing() -> tuple[Any, Any]:
 
 
 def require_plot(fetches: Sequence[str]) -> None:
-    """Raises DiagnosticError if a plot can't be drawn, so that a long run fails at its start: no library draws it, or
-    nothing is fetched.
+    """Raises DiagnosticError if no plot can be drawn (matplotlib is not installed, or nothing is fetched), so that a
+    long run fails at its start.
     """
     _drawing()
     if not fetches:
@@ -75,19 +75,19 @@ _MADE_BY: Mapping[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Title": "pstranspile"},
     "png": {"Software": "pstranspile"},
 }
-"""What a picture says of itself, by its format: a later plot takes the place of plots alone."""
+"""Metadata of pictures made here, by format. A later plot overwrites only files that carry it."""
 
 
 def _plain(name: str) -> str:
-    """The name without what matplotlib would take for mathematics."""
+    """The name, with escapes for characters that matplotlib would read as mathematics."""
     return name.replace("$", r"\$")
 
 
 class NotFinite:
-    """Stops the run at the first op that makes NaN or infinity. Raises DiagnosticError."""
+    """Raises DiagnosticError at the first op that computes NaN or infinity."""
 
     def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
-        """Looks at the outputs of one op."""
+        """Examines the outputs of one op."""
         for name, value in made:
             data = numbers_of(value)
             if data is not None and data.dtype.kind == "f" and not np.isfinite(data).all():
@@ -98,8 +98,8 @@ class NotFinite:
 
 
 class Cost(NamedTuple):
-    """What the ops of one type have cost: how often they ran, their seconds, the bytes of their outputs, and the
-    seconds of the fastest and the slowest.
+    """The cost of the ops of one type: how often they ran, their total seconds, the bytes of their outputs, and the
+    seconds of the fastest and the slowest run.
     """
 
     op_type: str
@@ -111,7 +111,7 @@ class Cost(NamedTuple):
 
 
 class Profile:
-    """Adds up what the ops cost, by type."""
+    """Adds up the costs of ops by type."""
 
     def __init__(self) -> None:
         self.costs: dict[str, Cost] = {}

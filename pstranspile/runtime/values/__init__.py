@@ -11,7 +11,7 @@ Array: TypeAlias = Any
 
 
 def array_of(value: Any) -> Array:
-    """A tensor of PyTorch, or anything else that numpy takes, as an array of at least one dim."""
+    """A tensor of PyTorch, or any other value that numpy accepts, as an array of at least one dim."""
     import numpy as np
 
     made = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)

@@ -51,19 +51,19 @@ class Reader:
     def __init__(self, stream: BufferedIOBase, file: str) -> None:
         self.stream, self.file = stream, file
         self.subject = ""
-        """What is being read, for messages: the name of a variable."""
+        """The variable that is being read, for messages."""
         self.at = 0
         self.most: int | None = None
-        """The bytes that any one field may have; None: those of the file."""
+        """The most bytes that a single field may have; None: as many as the file."""
         self.size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
 
     def begin(self, subject: str = "", most: int | None = None) -> None:
-        """What is read next is `subject`, in messages, and has at most so many bytes."""
+        """Sets the name, in messages, of the value that is read next, and the most bytes of each of its fields."""
         self.subject, self.most = subject, most
 
     def go_back(self, at: int) -> None:
-        """What comes from here on was only looked at: the caller has no use for it."""
+        """Moves back to byte `at`: the bytes after it were only examined."""
         self.at = at
 
     @property
@@ -80,7 +80,7 @@ class Reader:
         refuse(code, self.file, f"{self.subject}: {message}" if self.subject else message)
 
     def require(self, size: int, field: str) -> None:
-        """Raises unless `size` more bytes are there."""
+        """Raises DiagnosticError unless `size` more bytes are left."""
         if size > self.left:
             self.damaged(field, f"{size} bytes are needed, {self.left} are left")
         if self.most is not None and size > self.most:
@@ -104,7 +104,7 @@ class Reader:
         self.require(size, field)
         try:
             out = np.empty(shape, kind)
-        except (ValueError, OverflowError) as problem:  # too many dims, or huge dims with a dim of 0
+        except (ValueError, OverflowError) as problem:  # too many dims, or huge dims beside a dim of 0
             self.damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
         if size:
             self.stream.readinto(memoryview(out).cast("B"))
@@ -149,7 +149,7 @@ def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[
 
 
 def _descriptor(reader: Reader) -> tuple[str, tuple[int, ...]]:
-    """numpy's name of the element type, and the dims."""
+    """(numpy's name of the element type, dims) from the next descriptor."""
     reader.version("tensor version")
     size_at, size = reader.at, reader.number("i", "size of the tensor descriptor")
     if not 0 <= size <= _MAX_DESCRIPTOR:
@@ -243,17 +243,18 @@ def decode_selected_rows(reader: Reader) -> SelectedRows:
 
 
 def end(reader: Reader) -> None:
-    """Raises DiagnosticError unless everything is read."""
+    """Raises DiagnosticError unless everything has been read."""
     if reader.left:
         message = f"byte {reader.at}: {reader.left} bytes follow after all that is to be read"
         reader.refuse("values-rest", message)
 
 
 def end_of_copies(reader: Reader, value: Array | LoDTensor) -> None:
-    """Raises DiagnosticError unless everything is read, or what is left is as large as some numbers like this one.
+    """Raises DiagnosticError unless everything has been read, or `value` is a single number and the rest has the size
+    of further ones.
 
-    Fluid's `recv_save` writes a number that several servers hold, such as a power of beta, once for each. The first
-    counts.
+    Fluid's `recv_save` writes a number that several servers hold, such as a power of beta, once for each server. The
+    first one is used.
     """
     held = value.data if isinstance(value, LoDTensor) else value
     if held.size != 1 or reader.left % held.nbytes:
@@ -337,7 +338,7 @@ def _descriptor_bytes(kind: str, shape: tuple[int, ...]) -> bytes:
 
 
 def encode_pieces(kind: str, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
-    """The bytes of a tensor of this dtype and these dims, whose rows are given in pieces."""
+    """The bytes of a tensor of this dtype and dims, whose rows come in pieces."""
     yield struct.pack("<IQ", 0, 0) + _descriptor_bytes(kind, shape)
     for piece in pieces:
         if piece.size:
@@ -361,7 +362,7 @@ def encode(value: Array | LoDTensor | SelectedRows, as_fp16: bool = False) -> It
 
 
 def require_encodable(value: Any, name: str, file: str) -> None:
-    """Raises DiagnosticError unless `value`, of the variable `name`, can be written in this layout."""
+    """Raises DiagnosticError unless `value`, the value of the variable `name`, can be written in this layout."""
     data: Array = (
         value.value if isinstance(value, SelectedRows) else value.data if isinstance(value, LoDTensor) else value
     )
@@ -377,7 +378,7 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
-    """Writes files, and the folders they are in; none is replaced before all are written. Raises DiagnosticError."""
+    """Writes files and makes their folders; files are replaced only after all are written. Raises DiagnosticError."""
     parts: dict[Path, Path] = {}
     now = Path()
     try:
@@ -388,7 +389,7 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             part = parts[path] = path.with_name(f".{path.name}.{os.getpid()}.part")
             part.unlink(missing_ok=True)
-            with open(part, "xb") as file:  # which follows no link that somebody has put there
+            with open(part, "xb") as file:  # does not follow a link that somebody has put there
                 file.writelines(pieces)
         for path, part in parts.items():
             now = path

@@ -1,4 +1,4 @@
-"""Tensors as the text that Fluid prints of them."""
+"""Tensors as Fluid prints them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TYPES = {
     "uint8": ("uint8_t", "h"),
     "bool": ("bool", "b"),
 }
-"""The names that C++ has for element types: in a source, and mangled."""
+"""The name of each element type in C++: in source text, and mangled."""
 
 
 def data_of(value: Any) -> Array:
-    """The elements of a value; of sparse rows, those that there are."""
+    """The elements of a value; for sparse rows, those of the rows that exist."""
     if isinstance(value, LoDTensor):
         return value.data
     return value.value if isinstance(value, SelectedRows) else value
@@ -35,18 +35,18 @@ def lod_of(value: Any) -> list[list[int]]:
 
 
 def numbers(data: Array) -> list[str]:
-    """The elements one after another, floats with six digits."""
+    """The text of each element; floats have six digits."""
     kind = data.dtype.kind
     return [f"{value:g}" if kind == "f" else str(int(value)) for value in data.ravel().tolist()]
 
 
 def mangled(dtype: Any) -> str:
-    """The letter that C++ has for an element type."""
+    """The letter of an element type in mangled names of C++."""
     return _TYPES.get(str(dtype), ("", str(dtype)))[1]
 
 
 def tensor_text(value: Any) -> str:
-    """A tensor as Fluid shows it as a text: LoD, dims, layout, element type and all elements, a line for each."""
+    """A tensor in the form in which Fluid prints it: lines for LoD, dims, layout, element type and all elements."""
     data = data_of(value)
     lod = "".join("{" + ", ".join(map(str, level)) + "}" for level in lod_of(value))
     facts = [
@@ -60,13 +60,13 @@ def tensor_text(value: Any) -> str:
 
 
 def fetched_text(info: str, name: str, value: Any) -> str:
-    """What Fluid prints of a variable that a data set's training fetches."""
+    """The text that Fluid prints for a fetched variable when it trains on a data set."""
     return f"{info}\t{name}\t{tensor_text(value)}\t"
 
 
 def fetched_line(seconds: float, batch: int, fetched: Iterable[tuple[str, Any]]) -> str:
-    """What Paddle 2.x prints of the variables that a data set's training fetches: the time, the number of the batch,
-    and of each variable its text, how many elements it has, and these.
+    """The line that Paddle 2.x prints for fetched variables when it trains on a data set: the time, the number of the
+    batch, and for each variable its text, its number of elements, and the elements.
     """
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     parts = [f"time: [{moment}]", f"batch: [{batch}]"]
@@ -77,9 +77,10 @@ def fetched_line(seconds: float, batch: int, fetched: Iterable[tuple[str, Any]])
 
 
 def printed_text(head: str, value: Any, shown: Iterable[str], limit: int) -> str:
-    """What Fluid's op `print` prints: a head, what of `shape`, `dtype` and `lod` is `shown`, at most `limit` elements.
+    """The text that Fluid's op `print` prints: a head, those of `shape`, `dtype` and `lod` that are in `shown`, and at
+    most `limit` elements.
 
-    A `limit` below 0 is none.
+    A negative `limit` means all elements.
     """
     data, lod, asked = data_of(value), lod_of(value), {*shown}
     lines = [head]

@@ -90,7 +90,7 @@ def pixel_overlaps(x: Array, y: Array) -> Array:
 
 
 def middles_and_sides(boxes: Array, edge: int) -> tuple[Array, Array]:
-    """The middle and the sides of each box, both [..., 2]."""
+    """(the middle of each box, its sides), both [..., 2]."""
     sides = boxes[..., 2:] - boxes[..., :2] + edge
     return boxes[..., :2] + sides / 2, sides
 
@@ -126,7 +126,9 @@ def clipped(boxes: Array, width: float, height: float) -> Array:
 
 
 def likeliest(scores: Array, threshold: float, most: int) -> Array:
-    """The indices of at most `most` (-1: all) scores above a threshold, largest first. Ties keep their order."""
+    """The indices of the largest scores above a threshold, at most `most` (-1: all), largest first. Ties keep their
+    order.
+    """
     places = np.nonzero(scores > threshold)[0]
     order = places[np.argsort(-scores[places], kind="stable")]
     return order[:most] if most > -1 else order
@@ -269,7 +271,7 @@ def _iou_similarity_values(
 
 @kernel("box_coder", "OutputBox")
 def _box_coder_values(op: Op) -> Run:
-    """Priors lie along the second dim of codes, or with `axis` 1 along the first."""
+    """Kernel of box_coder. Priors lie along the second dim of codes, or with `axis` 1 along the first."""
     edge = 0 if flag(op, "box_normalized") else 1
     encodes, axis, variance = text(op, "code_type") == ENCODE, int_attr(op, "axis"), reals_attr(op, "variance")
 
@@ -295,7 +297,9 @@ def _box_coder_values(op: Op) -> Run:
 
 @plain_kernel("box_clip", "Output", lod="own")
 def _box_clip_values(Input: object, ImInfo: object) -> object:
-    """The last column of ImInfo is the scale of the image; dividing by it gives the size of the original image."""
+    """Kernel of box_clip. The last column of ImInfo is the scale of the image; dividing by it gives the size of the
+    original image.
+    """
     boxes, info = plain(Input), plain(ImInfo)
     ends = offsets_of(Input, len(boxes))
     require_count(ends[1:], len(info), "Input")
@@ -308,7 +312,9 @@ def _box_clip_values(Input: object, ImInfo: object) -> object:
 
 @plain_kernel("polygon_box_transform", "Output")
 def _polygon_box_transform_values(Input: Array) -> Array:
-    """Even channels hold distances along a row, channels 1, 3, ... distances along a column."""
+    """Kernel of polygon_box_transform. Channels 0, 2, ... hold distances along a row, channels 1, 3, ... distances
+    along a column.
+    """
     result = np.empty_like(Input)
     result[:, ::2] = 4 * np.arange(Input.shape[3]) - Input[:, ::2]
     result[:, 1::2] = 4 * np.arange(Input.shape[2])[:, None] - Input[:, 1::2]
@@ -319,7 +325,9 @@ def _polygon_box_transform_values(Input: Array) -> Array:
 def _box_decoder_and_assign_values(
     PriorBox: Array, PriorBoxVar: Array | None, TargetBox: Array, BoxScore: Array, *, box_clip: float
 ) -> tuple[Array, Array]:
-    """The prior box itself is assigned if no class but the first has a score above -1."""
+    """Kernel of box_decoder_and_assign. The prior box itself is assigned if no class but the first has a score above
+    -1.
+    """
     rows, classes = BoxScore.shape
     spread = 1.0 if PriorBoxVar is None else PriorBoxVar.reshape(-1)
     boxes = decoded(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, box_clip)
@@ -336,7 +344,7 @@ def _box_decoder_and_assign_values(
 
 
 def _steps(op: Op, feature: Array, image: Array) -> tuple[float, float]:
-    """The distance of neighbouring grid cells in pixels, along a row and along a column."""
+    """(distance of neighbouring grid cells in pixels along a row, along a column)."""
     across, down = real(op, "step_w"), real(op, "step_h")
     if not across or not down:
         return image.shape[3] / feature.shape[3], image.shape[2] / feature.shape[2]
@@ -371,7 +379,7 @@ def _differs(ratio: float) -> bool:
 
 
 def _spread(op: Op, boxes: Array) -> tuple[Array, Array]:
-    """Boxes, clipped to the image if wanted, and the variances of each."""
+    """(boxes, clipped to the image if the op's attribute `clip` is set; the variances of each box)."""
     if flag(op, "clip"):
         boxes = boxes.clip(0, 1)
     return boxes, np.broadcast_to(np.array(reals_attr(op, "variances"), boxes.dtype), boxes.shape).copy()
@@ -393,7 +401,9 @@ def _prior_box_values(
 
 @kernel("density_prior_box", "Boxes Variances", lod="none")
 def _density_prior_box_values(op: Op) -> Run:
-    """Boxes of one size form a square grid around the middle of a cell, at distances of whole pixels."""
+    """Kernel of density_prior_box. Boxes of one size form a square grid around the middle of a cell, at distances of
+    whole pixels.
+    """
     sizes, ratios = reals_attr(op, "fixed_sizes"), positive(op, "fixed_ratios")
     densities = ints_attr(op, "densities")
 
@@ -429,7 +439,9 @@ def _density_prior_box_values(op: Op) -> Run:
 
 @kernel("anchor_generator", "Anchors Variances", lod="none")
 def _anchor_generator_values(op: Op) -> Run:
-    """An anchor as large as a grid cell has sides of whole pixels. Other sizes are multiples of it."""
+    """Kernel of anchor_generator. An anchor as large as a grid cell has sides of whole pixels; other sizes are
+    multiples of it.
+    """
     across, down = positive(op, "stride")
     sides: list[tuple[float, float]] = []
     for ratio in positive(op, "aspect_ratios"):

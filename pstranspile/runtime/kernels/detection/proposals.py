@@ -33,7 +33,7 @@ _ALIKE = 1e-5
 """Overlaps with a smaller difference count as equal."""
 
 Drawn = Callable[[int], Array]
-"""A function from a count to that many random words."""
+"""A function that returns the given number of random words."""
 
 
 def _source(op: Op, slot: str, surroundings: Surroundings) -> Drawn | None:
@@ -51,7 +51,7 @@ def _source(op: Op, slot: str, surroundings: Surroundings) -> Drawn | None:
 
 
 def _sampled(places: Array, count: int, drawn: Drawn | None) -> Array:
-    """At most `count` of the indices."""
+    """At most `count` of the indices in `places`: random ones, or without `drawn` the first ones."""
     count = max(count, 0)
     if len(places) <= count:
         return places
@@ -61,10 +61,10 @@ def _sampled(places: Array, count: int, drawn: Drawn | None) -> Array:
 
 
 class _Targets(NamedTuple):
-    """Indices among the anchors of an image: anchors that train boxes, those with an object, and those without.
+    """Indices of an image's anchors: `boxes` train the box regression, `positive` have an object, `negative` have none.
 
-    For each of the first there is also whether its box counts, and its object. The box of an anchor that lost its
-    object does not count.
+    `counts` states for each of `boxes` whether its loss counts, `objects` is its object. The loss of an anchor that
+    lost its object does not count.
     """
 
     boxes: Array
@@ -75,8 +75,8 @@ class _Targets(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """The overlap from which on anchors have an object, the one below which they have none, and how many anchors of
-    which share are taken.
+    """Anchors have an object if their overlap is at least `positive`, and none if it is below `negative`; of the `size`
+    anchors that are sampled, `share` have an object.
     """
 
     positive: float
@@ -110,7 +110,7 @@ def _assigned(shares: Array, rule: _Rule, drawn: Drawn | None) -> _Targets:
 
 
 def _objects_of(boxes: object, crowd: object, info: Array) -> list[tuple[Array, Array]]:
-    """For each image the objects that are not crowds, scaled like the image, and their indices."""
+    """For each image, the objects that are no crowds: (boxes scaled like the image, their indices)."""
     parts, crowds = parts_of(boxes, "GtBoxes"), parts_of(crowd, "IsCrowd")
     require_count(parts, len(info), "GtBoxes")
     require_count(crowds, len(info), "IsCrowd")
@@ -124,7 +124,9 @@ def _objects_of(boxes: object, crowd: object, info: Array) -> list[tuple[Array, 
 
 
 def _inside(anchors: Array, info: Array, beyond: float) -> Array:
-    """The anchors within an image or within a margin around it; below 0: all."""
+    """The indices of the anchors within an image or within a margin of `beyond` pixels around it; all if `beyond` is
+    negative.
+    """
     if beyond < 0:
         return np.arange(len(anchors))
     low, high = anchors[:, :2] >= -beyond, anchors[:, 2:] < info[1::-1] + anchors.dtype.type(beyond)
@@ -137,7 +139,7 @@ def _weights(counts: Array, kind: object) -> Array:
 
 @kernel("rpn_target_assign", "LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight", lod="new")
 def _rpn_target_assign_values(op: Op) -> Run:
-    """Objects are given in coordinates of the original image."""
+    """Kernel of rpn_target_assign. Objects are given in coordinates of the original image."""
     rule = _Rule(
         real(op, "rpn_positive_overlap"),
         real(op, "rpn_negative_overlap"),
@@ -281,7 +283,9 @@ def _training(shares: Array, crowd: Array, rule: _Sampling, drawn: Drawn | None)
 
 @kernel("generate_proposal_labels", "Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights", lod="new")
 def _generate_proposal_labels_values(op: Op) -> Run:
-    """The objects count as proposals too, except in a cascade, which takes all proposals that count."""
+    """Kernel of generate_proposal_labels. The objects count as proposals too, except in a cascade, which takes all
+    proposals that count.
+    """
     rule = _Sampling(
         int_attr(op, "batch_size_per_im"),
         real(op, "fg_fraction"),
@@ -297,7 +301,7 @@ def _generate_proposal_labels_values(op: Op) -> Run:
     )
 
     def spread(codes: Array, labels: Array) -> tuple[Array, Array]:
-        """Codes in the columns of their class, and a mask of these columns."""
+        """(codes in the columns of their class, a mask of these columns)."""
         result = np.zeros((len(labels), classes, 4), codes.dtype)
         mask = np.zeros_like(result)
         columns = np.where(labels[: len(codes)] > 0, 1, 0) if agnostic else labels[: len(codes)]
@@ -341,7 +345,9 @@ def _generate_proposal_labels_values(op: Op) -> Run:
 
 @kernel("distribute_fpn_proposals", "MultiFpnRois RestoreIndex", lod="new")
 def _distribute_fpn_proposals_values(op: Op) -> Run:
-    """A box of the area `refer_scale` squared is on `refer_level`. Twice the sides means one level higher."""
+    """Kernel of distribute_fpn_proposals. A box of the area `refer_scale` squared is on `refer_level`; a box with sides
+    twice as long is one level higher.
+    """
     least, most = int_attr(op, "min_level"), int_attr(op, "max_level")
     level, scale = int_attr(op, "refer_level"), int_attr(op, "refer_scale")
     if scale < 1:
@@ -392,7 +398,7 @@ _NO_MATCH = 1e-6
 
 
 def _matched(likeness: Array) -> tuple[Array, Array]:
-    """For each column the row that it is matched with, or -1, and their similarity.
+    """(for each column, the row that it is matched with, or -1; their similarity).
 
     Matching is greedy: the largest remaining similarity comes first; ties go to the first column, then to the first
     row.
@@ -463,9 +469,10 @@ def _target_assign_values(
 
 @kernel("mine_hard_examples", "NegIndices UpdatedMatchIndices", lod="new")
 def _mine_hard_examples_values(op: Op) -> Run:
-    """`max_negative` takes boxes that are unlike every object, up to a multiple of the matched ones.
+    """Kernel of mine_hard_examples. `max_negative` selects boxes that are unlike every object, up to a multiple of the
+    number of matched ones.
 
-    `hard_example` takes the largest losses of all boxes; other matched boxes lose their match.
+    `hard_example` selects the largest losses of all boxes; matched boxes that are not selected lose their match.
     """
     hard = one_of(op, "mining_type", MINING_TYPES, "ClsLoss") == MINING_TYPES[1]
     ratio, threshold, size = real(op, "neg_pos_ratio"), real(op, "neg_dist_threshold"), int_attr(op, "sample_size")

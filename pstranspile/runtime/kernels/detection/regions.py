@@ -68,7 +68,7 @@ def _filled(number: int, top: Array, bottom: Array, left: Array, right: Array) -
 def _roi_pool_values(
     X: object, ROIs: object, RoisLod: Array | None, *, size: PooledSize = per_op(pooled_size)
 ) -> tuple[Array, Array]:
-    """Empty parts are 0 and have the index -1."""
+    """Kernel of roi_pool. Empty parts are 0 and have the index -1."""
     x, rois = plain(X), plain(ROIs)
     images = images_of(ROIs, RoisLod, len(x))
     out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
@@ -94,7 +94,9 @@ def _roi_pool_grad(X: object, ROIs: object, RoisLod: Array | None, Argmax: objec
 
 
 def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[Samples, int]]]:
-    """For each region its samples [4, rows * columns, samples of a part], and the number of samples of a part."""
+    """A function that yields, for each region, its samples [4, rows * columns, samples of a part], and the number of
+    samples of a part.
+    """
     size, ratio = pooled_size(op), int_attr(op, "sampling_ratio")
 
     def of(rois: Array, dims: tuple[int, int]) -> Iterator[tuple[Samples, int]]:
@@ -117,7 +119,9 @@ def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[
 
 @kernel("roi_align", lod="new")
 def _roi_align_values(op: Op) -> Run:
-    """Without a `sampling_ratio`, parts have one sample for each pixel along each dim, rounded up."""
+    """Kernel of roi_align. Without a `sampling_ratio`, parts have one sample for each pixel along each
+    dim, rounded up.
+    """
     size, parts = pooled_size(op), _sampled_parts(op)
 
     def run(X: object, ROIs: object, RoisLod: Array | None) -> Array:
@@ -190,7 +194,7 @@ def _psroi_pool_grad(
 
 
 class _Part(NamedTuple):
-    """What a region gives to the channels of one class.
+    """The contribution of a region to the channels of one class.
 
     `made` are these channels of the result. `read` are the channels of the feature map that they come from [channels,
     rows, columns]. `at` are the samples [4, rows, columns, samples, samples], with weights divided by their number
@@ -218,7 +222,7 @@ class _Layout(NamedTuple):
     fixed: bool
 
     def places(self, parts: tuple[int, ...]) -> tuple[Array, Array]:
-        """For each row and column of a result the part it lies in: [rows, 1] and [columns]."""
+        """The part in which each row and column of a result lies: [rows, 1] and [columns]."""
         down = np.arange(self.size.height) * parts[0] // self.size.height
         return down[:, None], np.arange(self.size.width) * parts[1] // self.size.width
 
@@ -242,7 +246,9 @@ def _layout(op: Op) -> _Layout:
 
 
 def _near(down: Array, along: Array, dims: tuple[int, int]) -> tuple[Samples, Array]:
-    """Samples at points on pixels, and their number. At the edges of pixels the slopes are 0."""
+    """(samples at the points; a mask of the points that lie on the feature map, outside of which weights are 0). At
+    whole-numbered positions the slopes are 0.
+    """
     height, width = dims
     there = (along >= -0.5) & (along <= width - 0.5) & (down >= -0.5) & (down <= height - 0.5)
     down, along = down.clip(0, height - 1), along.clip(0, width - 1)
@@ -252,7 +258,7 @@ def _near(down: Array, along: Array, dims: tuple[int, int]) -> tuple[Samples, Ar
 
 
 def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> Iterator[_Part]:
-    """What each region gives to the channels of each class."""
+    """Yields the contribution of each region to the channels of each class."""
     kind = rois.dtype
     classes = 1 if of.fixed else trans.shape[1] // 2
     if not classes or of.channels % classes:
@@ -297,7 +303,7 @@ def _taken(flat: Array, part: _Part) -> Array:
 def _deformable_psroi_pooling_values(
     Input: object, ROIs: object, Trans: object, *, of: _Layout = per_op(_layout)
 ) -> tuple[Array, Array]:
-    """Parts without a sample are 0."""
+    """Kernel of deformable_psroi_pooling. Parts without a sample are 0."""
     x, rois = plain(Input), plain(ROIs)
     images = images_of(ROIs, None, len(x))
     flat = x.reshape(*x.shape[:2], -1)
@@ -397,7 +403,7 @@ def _ends_of(counts: Array | None) -> Array | None:
 def _prroi_pool_values(
     X: object, ROIs: object, BatchRoINums: Array | None, *, size: PooledSize = per_op(pooled_size)
 ) -> Array:
-    """X is interpolated bilinearly between pixels, and is 0 outside. Empty parts are 0."""
+    """Kernel of prroi_pool. X is interpolated bilinearly between pixels, and is 0 outside. Empty parts are 0."""
     x, rois = plain(X), plain(ROIs)
     images = images_of(ROIs, _ends_of(BatchRoINums), len(x))
     out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
@@ -411,7 +417,9 @@ def _prroi_pool_values(
 
 @kernel("prroi_pool_grad", "X@GRAD ROIs@GRAD", lod="new")
 def _prroi_pool_grad(op: Op) -> Run:
-    """An edge of a region moves the edges of all its parts, the nearer ones more."""
+    """Kernel of prroi_pool_grad. If an edge of a region moves, the edges of all its parts move, the
+    nearer ones more.
+    """
     size = pooled_size(op)
 
     def of_edges(region: _Region, x: Array, of: _Integrals, slope: Array, out: Array) -> Array:
@@ -465,7 +473,9 @@ def _size(op: Op) -> PooledSize:
 
 
 def _matrices(x: Array, y: Array, size: PooledSize) -> Array:
-    """What takes places of a result to places of the feature map, for corners x and y [4, regions]: [9, regions]."""
+    """The projective transformation from places of a result to places of the feature map, for regions with corners x
+    and y [4, regions]: [9, regions].
+    """
     sides = np.sqrt((x - np.roll(x, -1, 0)) ** 2 + (y - np.roll(y, -1, 0)) ** 2)
     high, wide = (sides[1] + sides[3]) / 2, (sides[0] + sides[2]) / 2
     rows = max(2, size.height)
@@ -488,8 +498,8 @@ def _matrices(x: Array, y: Array, size: PooledSize) -> Array:
 
 
 def _inside(along: Array, down: Array, x: Array, y: Array) -> Array:
-    """A mask of the places [regions, height, width] that lie in their quadrilateral with corners x and y [4, regions],
-    or on it.
+    """A mask of the places [regions, height, width] that lie inside or on the edge of their quadrilateral with corners
+    x and y [4, regions].
     """
     on, crossed = np.zeros(along.shape, bool), np.zeros(along.shape, np.int64)
     for start in range(4):
@@ -513,7 +523,9 @@ def _between(value: Array, low: Array, high: Array) -> Array:
 
 
 class _Seen(NamedTuple):
-    """The matrices [9, regions], which places are seen [regions, height, width], and the samples there."""
+    """The transformation matrices [9, regions], a mask of the visible places [regions, height, width], and the samples
+    there.
+    """
 
     matrices: Array
     seen: Array
@@ -632,8 +644,8 @@ def _around(polygons: list[Array]) -> Array:
 
 @kernel("generate_mask_labels", "MaskRois RoiHasMaskInt32 MaskInt32", lod="new")
 def _generate_mask_labels_values(op: Op) -> Run:
-    """A region gets the mask of the object whose polygons it overlaps most. An image without such a region gives its
-    first region, with the label -1.
+    """Kernel of generate_mask_labels. A region gets the mask of the object whose polygons it overlaps most. An image
+    without such a region gets its first region, with the label -1.
     """
     classes, side = int_attr(op, "num_classes"), int_attr(op, "resolution")
 

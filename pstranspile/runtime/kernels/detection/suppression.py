@@ -64,7 +64,8 @@ def _settings(op: Op) -> _Settings:
 
 
 def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tuple[bool, _Image]]:
-    """The images of a batch, and whether each class has boxes of its own; `shared`: classes must share boxes.
+    """Yields the images of a batch, each with whether each class has boxes of its own. `shared`: classes must share
+    boxes.
 
     Raises ValueError for polygons, and for dims that don't fit.
     """
@@ -86,7 +87,7 @@ def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tup
 
 
 def _rows(image: _Image, chosen: list[tuple[int, Array]]) -> tuple[Array, Array]:
-    """Rows of label, score and box, and the number of each box."""
+    """(rows of label, score and box; the number of each box)."""
     kind = image.boxes.dtype
     rows = [np.empty((0, 6), kind)]
     numbers = [np.empty((0, 1), "int32")]
@@ -111,7 +112,7 @@ def _chosen(image: _Image, by_class: bool, settings: _Settings) -> list[tuple[in
 
 
 def _or_none(rows: list[Array]) -> LoDTensor:
-    """The rows of all images. Without rows it is a single -1, as in Fluid."""
+    """The rows of all images. If there are none, the result is a single -1, as in Fluid."""
     result = joined(rows)
     if len(result.data):
         return result
@@ -133,7 +134,7 @@ def _multiclass_nms2_values(
 
 
 def _merged(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:
-    """Merges each box with the one before it if they overlap enough, in place, and gives the remaining indices.
+    """Merges each box with the previous one if they overlap enough, in place, and returns the remaining indices.
 
     A merged box is the mean of both weighted by their scores, and its score is the sum.
     """
@@ -152,7 +153,7 @@ def _merged(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:
 
 @kernel("locality_aware_nms", lod="new")
 def _locality_aware_nms_values(op: Op) -> Run:
-    """Boxes merged for one class are the input of the next class."""
+    """Kernel of locality_aware_nms. As in Fluid, boxes merged for one class are the input of the next class."""
     settings = _settings(op)
 
     def of(image: _Image) -> Array:
@@ -176,7 +177,9 @@ def _locality_aware_nms_values(op: Op) -> Run:
 
 @kernel("matrix_nms", "Out Index", lod="new")
 def _matrix_nms_values(op: Op) -> Run:
-    """The decay of a score is the largest decay by any box of a higher score, compensated by that box's own overlap."""
+    """Kernel of matrix_nms. The decay of a score is the largest decay by any box of a higher score, compensated by that
+    box's own overlap.
+    """
     settings = _settings(op._replace(attrs=op.attrs | {"nms_threshold": 0.0, "nms_eta": 1.0}))
     gaussian, sigma, least = flag(op, "use_gaussian"), real(op, "gaussian_sigma"), real(op, "post_threshold")
 
@@ -217,7 +220,9 @@ def _matrix_nms_values(op: Op) -> Run:
 
 @kernel("retinanet_detection_output", lod="new")
 def _retinanet_detection_output_values(op: Op) -> Run:
-    """On the last level every score above 0 counts. Boxes are in pixels of the original images."""
+    """Kernel of retinanet_detection_output. On the last level every score above 0 counts. Boxes are in pixels of the
+    original images.
+    """
     threshold, first, most = real(op, "score_threshold"), int_attr(op, "nms_top_k"), int_attr(op, "keep_top_k")
     overlap, eta = real(op, "nms_threshold"), real(op, "nms_eta")
 
@@ -324,8 +329,8 @@ def _labels(op: Op) -> tuple[float, float]:
 class _Objects(NamedTuple):
     """The objects whose best anchor is in the mask, one entry for each.
 
-    `image`, `anchor` (index in the mask), `row` and `column` are its cell. `targets` [objects, 4] are the box's
-    targets, `weight` the weight of its loss, `label` the class, `score` the confidence.
+    `image`, `anchor` (index in the mask), `row` and `column` locate the grid cell of an object. `targets` [objects, 4]
+    are the box's targets, `weight` the weight of its loss, `label` the class, `score` the confidence.
     """
 
     image: Array
@@ -371,7 +376,9 @@ def _yolov3_loss_values(op: Op) -> Run:
     grid, ignored, (right, wrong) = _grid(op), real(op, "ignore_thresh"), _labels(op)
 
     def masks(parts: Array, boxes: Array, scores: Array) -> tuple[Array, Array]:
-        """Cells with an object (its score), ignored cells (-1), and the anchor of each object."""
+        """(mask of cells: -1 for ignored ones, else 0; for each object the index of its best anchor in the op's mask,
+        or -1).
+        """
         there = (boxes[..., 2:] > _NO_SIDE).all(axis=-1)
         predicted = grid.boxes(parts)
         mask = np.zeros(predicted.shape[:-1], parts.dtype)
@@ -439,7 +446,7 @@ def _yolov3_loss_grad(op: Op) -> Run:
 
 @kernel("yolo_box", "Boxes Scores", lod="none")
 def _yolo_box_values(op: Op) -> Run:
-    """Cells with too little confidence have the box and the scores 0."""
+    """Kernel of yolo_box. Cells whose confidence is too low get the box and the scores 0."""
     anchors = anchors_of(op)
     mask = tuple(range(len(anchors)))
     grid = _Grid(int_attr(op, "class_num"), anchors, mask, int_attr(op, "downsample_ratio"), real(op, "scale_x_y"))
@@ -467,7 +474,9 @@ def _yolo_box_values(op: Op) -> Run:
 
 
 class _Counts(NamedTuple):
-    """For each class the number of objects, and the scores of its true and of its false positives, both [boxes, 2]."""
+    """For each class: the number of objects, and (score, count) of its true and of its false positives, both [boxes,
+    2].
+    """
 
     objects: Array
     right: list[list[tuple[float, float]]]
@@ -501,8 +510,8 @@ class _Rule(NamedTuple):
 
 
 def _count(counts: _Counts, rule: _Rule, detections: Array, label: Array) -> None:
-    """Adds the detections of one image. A box is right if no box of a larger score was matched with the object it
-    overlaps most.
+    """Adds the detections of one image to the counts. A box is right if no box with a higher score was matched with the
+    object that it overlaps most.
 
     Boxes of difficult objects are ignored, unless difficult objects are evaluated as well.
     """
@@ -549,8 +558,8 @@ def _gathered(lists: list[list[tuple[float, float]]]) -> LoDTensor:
 
 @kernel("detection_map", "AccumPosCount AccumTruePos AccumFalsePos MAP", lod="new")
 def _detection_map_values(op: Op) -> Run:
-    """The mean leaves out classes without objects. As in Fluid, it also leaves out classes whose number of objects
-    equals the number of the background class.
+    """Kernel of detection_map. The mean leaves out classes without objects and, as in Fluid, classes whose number of
+    objects equals the number of the background class.
     """
     rule = _Rule(int_attr(op, "class_num"), real(op, "overlap_threshold"), flag(op, "evaluate_difficult"))
     background, ap_type = int_attr(op, "background_label"), one_of(op, "ap_type", AP_TYPES, "DetectRes")

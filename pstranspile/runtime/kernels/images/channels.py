@@ -58,8 +58,8 @@ def _shuffle_channel_grad(Out_GRAD: Array, *, group: int = 1) -> Array:
 
 
 def _squares(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The dims of X with its channels split. As in Fluid, the blocks are laid out as larger images, reinterpreted as
-    the result.
+    """The dims of X with its channels split, for space_to_depth. As in Fluid, the blocks are laid out as larger images,
+    whose memory is read as the result.
     """
     size = int_attr(op, "blocksize", 2)
     batch, channels, height, width = shape
@@ -84,7 +84,9 @@ def _space_to_depth_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 
 
 def _shifted(op: Op, x: Array, *, back: bool) -> Array:
-    """Some channels one step later and as many one step earlier within each sequence of images; `back`: the inverse."""
+    """X with some channels moved one step later and as many one step earlier within each sequence of images, and zeros
+    in the gaps; `back`: in the opposite directions, for the gradient.
+    """
     steps, ratio = int_attr(op, "seg_num"), real(op, "shift_ratio")
     _require_multiple(len(x), steps, "images")
     channels = x.shape[1]
@@ -125,7 +127,7 @@ def _maxout_values(X: Array, *, op: Op) -> Array:
 
 @plain_kernel("maxout_grad", "X@GRAD", lod="none")
 def _maxout_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
-    """The first of equal elements gets the whole gradient."""
+    """Gradient of maxout: of equal elements, the first gets the whole gradient."""
     parts, axis = _candidates(op, X)
     result = np.zeros(parts.shape, Out_GRAD.dtype)
     first = np.expand_dims(np.argmax(parts, axis=axis), axis)
@@ -199,7 +201,9 @@ def _similarity_focus_values(op: Op) -> Run:
 # Resizing. Every spatial dim is resized separately; an element is the weighted sum of its taps.
 
 _Taps: TypeAlias = "list[tuple[Array, Array]]"
-"""The elements that each element of the result takes along a dim, and their weights."""
+"""For each spatial dim of the result: pairs of the indices of elements of X that contribute to each element, and their
+weights.
+"""
 
 
 def _ratio(op: Op, dim: int, size: int, aligned: bool) -> Array:
@@ -262,7 +266,9 @@ def _spatial(op: Op, rank: int) -> tuple[int, ...]:
 
 
 def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Array | None]) -> Dims:
-    """The new spatial dims: from SizeTensor, else OutSize, else the dims of X times Scale, else the attributes."""
+    """The new spatial dims: from SizeTensor, else from OutSize, else the dims of X times Scale, else from the
+    attributes.
+    """
     out_size, size_tensors, scale_tensor = given
     scale = real(op, "scale") if scale_tensor is None else first(scale_tensor)
     if size_tensors:
@@ -281,7 +287,7 @@ def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Ar
 def _plan(
     op: Op, x: Array, given: tuple[Array | None, list[Array] | None, Array | None]
 ) -> Iterator[tuple[int, list[tuple[Array, Array]]]]:
-    """Every resized dim, and its taps with weights that broadcast to X."""
+    """Yields every resized dim, and its taps with weights that broadcast to X."""
     axes = _spatial(op, x.ndim)
     dims = tuple(x.shape[axis] for axis in axes)
     method = _METHODS[op.type.partition("_")[0]]
@@ -324,8 +330,8 @@ def _interpolate_grad(op: Op) -> Run:
 
 
 def _corners(x: Array, grid: Array) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-    """The four elements around every point of the grid [images, points]: rows of X as a matrix [elements, channels],
-    whether they are in the image, their weights along width and height, and their side of the point.
+    """For the four corners around every point of the grid [images, points]: row numbers in X as a matrix [elements,
+    channels], whether the corner is in the image, its weights along width and height, and its side of the point.
     """
     height, width = x.shape[2:]
     points = grid.reshape(len(grid), -1, 2)

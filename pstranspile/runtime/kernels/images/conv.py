@@ -37,13 +37,13 @@ from pstranspile.runtime.values import Array, LoDTensor
 
 
 _ELEMENTS = 1 << 17
-"""Elements in the windows of the images that are taken at a time."""
+"""The most elements in the windows of images that are processed at a time."""
 
 
 class Windows(NamedTuple):
     """The windows of a convolution over images of the dims `shape`, with the channels first.
 
-    `counts` is the number of windows along each spatial dim, of which there may be any number. As columns of matrices
+    `counts` is the number of windows along each spatial dim, which need not fit into the images. As columns of matrices
     the windows are [images, groups, channels of a group * size, windows].
     """
 
@@ -56,7 +56,7 @@ class Windows(NamedTuple):
     counts: Dims
 
     def columns(self, x: Array) -> Array:
-        """The windows of images."""
+        """The windows of the images x as columns of matrices."""
         terms = x.shape[1] // self.groups * math.prod(self.size)
         if len(self.counts) == 2:
             result = np.empty((x.shape[0], self.groups, terms, math.prod(self.counts)), x.dtype)
@@ -80,14 +80,16 @@ class Windows(NamedTuple):
         return result
 
     def pieces(self) -> Iterator[tuple[slice, Windows]]:
-        """Runs of images whose windows stay in the processor's cache, each with the windows of these images alone."""
+        """Yields slices of images whose windows fit into the processor's cache, each with the Windows of these images
+        alone.
+        """
         images, channels = self.shape[:2]
         count = max(_ELEMENTS // max(channels * math.prod(self.size) * math.prod(self.counts), 1), 1)
         for at in range(0, images, count):
             yield slice(at, at + count), self._replace(shape=(min(count, images - at), *self.shape[1:]))
 
     def images(self, columns: Array) -> Array:
-        """Images in which every element is the sum of all its occurrences in the windows."""
+        """The adjoint of `columns`: images in which every element is the sum of all its occurrences in the windows."""
         if len(self.counts) == 2:
             result = np.empty(self.shape, columns.dtype)
             if loops.fold(result, columns, _geometry(self)):
@@ -99,7 +101,7 @@ class Windows(NamedTuple):
         return whole[(..., *self.inner())]
 
     def places(self) -> Iterator[tuple[Dims, tuple[slice, ...]]]:
-        """The elements of the filter, each with the slice of the padded images that it is multiplied with."""
+        """Yields the elements of the filter, each with the slice of the padded images that it is multiplied with."""
         for element in itertools.product(*map(range, self.size)):
             yield (
                 element,
@@ -122,7 +124,7 @@ class Windows(NamedTuple):
 
 @lru_cache(256)
 def _geometry(windows: Windows) -> Array:
-    """The numbers that `loops.unfold` and `loops.fold` take."""
+    """The integers that `loops.unfold` and `loops.fold` take."""
     before = [padding[0] for padding in windows.padding]
     numbers = (*windows.shape, *windows.size, *windows.counts, *windows.strides, *windows.dilations, *before)
     return np.array(numbers, np.int64)
@@ -137,7 +139,8 @@ def _geometry(windows: Windows) -> Array:
 def depthwise_gradients(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
-    """The gradients of images and filters, where every channel has one filter; None for a gradient that is not wanted.
+    """The gradients of images and filters of a convolution with one filter for each channel; None for an unwanted
+    gradient.
 
     `x` and `gradient` have the channels before the spatial dims.
     """
@@ -178,18 +181,18 @@ def _padded(windows: Windows, x: Array) -> Array:
 
 # Convolutions of small images, with the images of the batch as the last dim of all arrays.
 #
-# The rows of small images are too short for numpy to copy and add them fast. With the batch last, rows of the same
-# place in all images lie together, and one product takes all images.
+# The rows of small images are too short for numpy to copy and add them fast. With the batch last, the elements at one
+# place of all images lie together, and one product computes all images.
 
 _LONGEST = 12
-"""The most windows in a row for which this way is faster."""
+"""The most windows in a row for which the functions with the batch last are faster."""
 
 _FEWEST = 8
-"""The fewest images for which this way is faster."""
+"""The fewest images for which the functions with the batch last are faster."""
 
 
 def is_faster(windows: Windows) -> bool:
-    """Whether images are small enough, and enough of them, for the functions of this module."""
+    """Whether images are small enough, and numerous enough, for the functions with the batch last to be faster."""
     return (
         windows.groups == 1
         and math.prod(windows.size) > 1
@@ -200,7 +203,7 @@ def is_faster(windows: Windows) -> bool:
 
 
 def values(windows: Windows, x: Array, filters: Array) -> Array:
-    """The filters' products with the windows of images: [images, filters, windows...]."""
+    """The convolution: products of the filters with the windows of images, [images, filters, windows...]."""
     product = np.dot(filters.reshape(len(filters), -1), _columns(windows, x))
     return _images_first(product.reshape(len(filters), *windows.counts, len(x)))
 
@@ -208,11 +211,11 @@ def values(windows: Windows, x: Array, filters: Array) -> Array:
 def gradients(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
-    """The gradients of images and filters; None for one that is not wanted."""
+    """The gradients of images and filters; None for an unwanted one."""
     of_windows = _images_last(gradient).reshape(len(filters), -1)
     matrix = filters.reshape(len(filters), -1)
     input_grad = _sums(windows, np.dot(matrix.T, of_windows)) if wants_input else None
-    # the transposed product is faster than that with transposed columns
+    # the transposed product is faster than a product with transposed columns
     filter_grad = np.dot(_columns(windows, x), of_windows.T).T.reshape(filters.shape) if wants_filter else None
     return input_grad, filter_grad
 
@@ -241,7 +244,7 @@ def _columns(windows: Windows, x: Array) -> Array:
 
 
 def _sums(windows: Windows, columns: Array) -> Array:
-    """Images in which every element is the sum of all its occurrences in the windows."""
+    """The adjoint of `_columns`: images in which every element is the sum of all its occurrences in the windows."""
     images, channels = windows.shape[:2]
     whole = np.zeros((channels, *windows.padded_dims(), images), columns.dtype)
     parts = columns.reshape(channels, *windows.size, *windows.counts, images)
@@ -259,7 +262,7 @@ def padding_to_last(padding: Padding, dims: Dims, size: Dims, strides: Dims, cou
 
 
 def channels_first(op: Op, x: Array) -> Array:
-    """Images or volumes with their channels before the spatial dims."""
+    """Images or volumes of the op's layout, with their channels moved before the spatial dims."""
     return np.moveaxis(x, -1, 1) if channels_last(op) else x
 
 
@@ -287,7 +290,7 @@ def filter_matrices(filters: Array, groups: int) -> Array:
 
 @kernel("conv2d depthwise_conv2d conv3d", "Output", new=True)
 def conv_values(op: Op) -> Run:
-    """Output from Input and Filter."""
+    """The kernel of convolutions: Output from Input and Filter."""
 
     def run(Input: Array, Filter: Array) -> Array:
         x = channels_first(op, Input)
@@ -321,7 +324,7 @@ _values = either(_fastest_values, _values_by_image)
 def _gradients_by_image(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
-    """The gradients of images and filters, with channels before the spatial dims; None for one that is not wanted."""
+    """The gradients of images and filters, with channels before the spatial dims; None for an unwanted one."""
     matrices = filter_matrices(filters, windows.groups)
     gradient = gradient.reshape(len(x), *matrices.shape[:2], math.prod(windows.counts))
     input_grad = windows.images(matmul(matrices, gradient, transpose_a=True)) if wants_input else None
@@ -364,7 +367,9 @@ def _conv_grad(op: Op) -> Run:
 
 
 def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
-    """The gradients of Input and Filter from Input, Filter and Output@GRAD; None for one that is not wanted."""
+    """The kernel of convolutions' gradients: those of Input and Filter from Input, Filter and Output@GRAD; None for an
+    unwanted one.
+    """
 
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
         x, gradient = channels_first(op, Input), channels_first(op, Output_GRAD)
@@ -376,7 +381,7 @@ def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
 
 
 def _places(x: Array, y: Array) -> Array:
-    """The column of X that column j of Y is multiplied with for column i of Out, as [i, j]."""
+    """The column of X that is multiplied with column j of Y for column i of Out, as element [i, j]."""
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or y.shape[1] % 2 == 0 or y.shape[1] > x.shape[1]:
         raise ValueError(
             f"X has the dims {list(x.shape)}, Y {list(y.shape)}: Y must have as many rows and an odd number of "
@@ -403,7 +408,7 @@ def _conv_shift_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]
 
 
 def _transposed_windows(op: Op, x: Array, filters: Array) -> Windows:
-    """The windows over the result, one for each element of x."""
+    """The windows of a transposed convolution: they lie over its result, one for each element of x."""
     size, counts = filters.shape[2:], x.shape[2:]
     groups = max(int_attr(op, "groups", 1), 1)
     if x.shape[1] != len(filters):
@@ -425,7 +430,7 @@ def _channel_columns(x: Array, groups: int) -> Array:
 
 
 def _within(windows: Windows) -> Windows:
-    """The windows with paddings clipped at 0. Elements of the result beyond the last window stay 0."""
+    """The windows with negative padding replaced by 0. Elements of the result beyond the last window stay 0."""
     extra = tuple(max(-after, 0) for _, after in windows.padding)
     shape = (*windows.shape[:2], *(dim - more for dim, more in zip(windows.shape[2:], extra, strict=True)))
     padding = tuple((before, max(after, 0)) for before, after in windows.padding)
@@ -499,12 +504,12 @@ def _sequenced(op: Op, shape: Dims) -> Windows:
 
 
 def _as_rows(columns: Array) -> Array:
-    """Columns of windows [images, 1, size, windows] as rows, image after image."""
+    """Columns of windows [images, 1, size, windows] as rows [images * windows, size]."""
     return columns[:, 0].swapaxes(1, 2).reshape(-1, columns.shape[2])
 
 
 def _of_real_size(op: Op, windows: Windows, dims: Dims) -> Windows:
-    """The windows of one image whose real size is `dims`, however large X is."""
+    """The windows of one image whose real size is `dims`, which may be smaller than X."""
     counts = counts_of(dims, windows.size, windows.strides, (1, 1), ints_attr(op, "paddings"))
     if min(counts) < 1:
         raise ValueError(f"Y has an image of {list(dims)}, which has no window of {list(windows.size)}")
@@ -551,9 +556,9 @@ def _im2sequence_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 
 
 class _Moved(NamedTuple):
-    """The samples of one image.
+    """The samples of one image for a deformable convolution.
 
-    `at` is one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places]. `dims`
+    `at` has one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places]. `dims`
     are height and width of the result.
     """
 
@@ -587,7 +592,7 @@ def _moved(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[in
 
 
 def _within_image(down: Array, along: Array, height: int, width: int) -> Samples:
-    """Samples at points. Points a pixel or more beyond the edges give 0, and their slopes are 0."""
+    """Samples at points. Points a pixel or more outside of the image have the value 0 and slopes of 0."""
     made = samples(down, along, height, width)
     there = (down > -1) & (along > -1) & (down < height) & (along < width)
     return made._replace(weights=made.weights * there, slopes=(made.slopes[0] * there, made.slopes[1] * there))

@@ -27,7 +27,7 @@ from pstranspile.runtime.values import Array
 
 
 def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...]]]:
-    """From X to the dims to reduce, and the dims with which a value for each channel broadcasts to X."""
+    """A function from X to (the dims to reduce, the dims with which a value for each channel broadcasts to X)."""
     last = text(op, "data_layout") == "NHWC"
 
     def channels(x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -44,7 +44,7 @@ def _fixed_statistics(op: Op) -> bool:
 
 
 def _is_single(x: Array, channels: int) -> bool:
-    """Whether each channel has a single element. Fluid then copies X, as there is nothing to normalise."""
+    """Whether each channel has a single element, so that there is nothing to normalise; Fluid then copies X."""
     return x.size == channels
 
 
@@ -154,7 +154,9 @@ def _inplace_abn_values(op: Op) -> Run:
 
 @kernel("inplace_abn_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
 def _inplace_abn_grad(op: Op) -> Run:
-    """Gives Y the values that X had, which ops before this one may read."""
+    """Kernel of inplace_abn_grad. It writes the values that X had to Y, because gradient ops of earlier ops may read
+    them.
+    """
     slopes, name, alpha = _batch_norm_grad(op), _activation(op), real(op, "alpha")
     channels, epsilon, fixed = _channels(op), real(op, "epsilon"), _fixed_statistics(op)
 
@@ -330,7 +332,9 @@ def _affine_channel_grad(X: Array, Scale: Array, Out_GRAD: Array, *, op: Op) -> 
 
 
 def _over_neighbours(op: Op, x: Array, *, after: bool = False) -> Array:
-    """The sums over the `n` channels around each channel; `after`: over the channels whose neighbour it is."""
+    """For each channel the sum over the `n` channels around it; `after`: over the channels that have it among their
+    `n`.
+    """
     n, axis = int_attr(op, "n"), channel_axis(op, x.ndim)
     if n < 1:
         raise ValueError(f"n is {n}, not positive")
@@ -359,7 +363,9 @@ _Matrix: TypeAlias = "tuple[Array, Array, Array, Array]"
 
 
 def _as_matrix(op: Op, weight: Array, u: Array, v: Array) -> _Matrix:
-    """Weight as a matrix with the rows along `dim`, its singular vectors after iterating, and the singular value."""
+    """(Weight as a matrix with the rows along `dim`, its singular vectors after the power iterations, its largest
+    singular value).
+    """
     dim, steps, eps = int_attr(op, "dim"), int_attr(op, "power_iters"), real(op, "eps")
     if not 0 <= dim < weight.ndim:
         raise ValueError(f"dim is {dim}, but Weight has {weight.ndim} dims")
@@ -383,7 +389,7 @@ def _spectral_norm_values(Weight: Array, U: Array, V: Array, *, op: Op) -> Array
 
 @plain_kernel("spectral_norm_grad", "Weight@GRAD", lod="none")
 def _spectral_norm_grad(Weight: Array, U: Array, V: Array, Out_GRAD: Array, *, op: Op, dim: int) -> Array:
-    """The singular vectors are treated as constants."""
+    """Gradient of spectral_norm. The singular vectors are treated as constants."""
     matrix, u, v, sigma = _as_matrix(op, Weight, U, V)
     gradient = np.moveaxis(Out_GRAD, dim, 0).reshape(matrix.shape)
     of_sigma = np.add.reduce(gradient * matrix, axis=None) / sigma

@@ -25,8 +25,8 @@ LEAST = -3.4028234663852886e38
 
 
 class Windows(NamedTuple):
-    """The windows of images. `choices[d][i]` is the index of the i-th element along dim d of every window of the padded
-    images.
+    """The windows of a pooling. `choices[d]` are, for each element of a window along dim d, the indices of this element
+    of all windows in the padded images.
 
     The windows of adaptive pooling differ in size; smaller ones repeat their last element. `counts` is the divisor of
     the average of each window.
@@ -43,7 +43,7 @@ class Windows(NamedTuple):
         return np.pad(x, ((0, 0), (0, 0), *self.padding), constant_values=value)
 
     def places(self) -> Iterator[tuple[Any, ...]]:
-        """Indices into padded images of an element of every window, in row-major order of the elements."""
+        """Yields, for each element of a window in row-major order, its index in padded images, for all windows."""
         for place in itertools.product(*self.choices):
             yield (..., *(place if isinstance(place[0], slice) else np.ix_(*place)))
 
@@ -53,14 +53,14 @@ class Windows(NamedTuple):
         return all(getattr(choice[0], "step", 0) >= len(choice) for choice in self.choices)
 
     def cropped(self, padded: Array, dims: tuple[int, ...]) -> Array:
-        """Images of these spatial dims, without their padding."""
+        """Padded images without their padding; `dims` are their spatial dims then."""
         return padded[
             (..., *(slice(before, before + dim) for dim, (before, _) in zip(dims, self.padding, strict=True)))
         ]
 
 
 def _adaptive_bounds(dim: int, count: int) -> tuple[Array, Array]:
-    """The start and the end of each window of adaptive pooling."""
+    """(start, end) of each window of adaptive pooling along a dim."""
     at = np.arange(count)
     return at * dim // count, -(-(at + 1) * dim // count)
 
@@ -105,7 +105,9 @@ def plain_windows(
     *,
     exclusive: bool,
 ) -> Windows:
-    """Windows of one size at equal distances, `result` along each dim; `exclusive`: averages leave the padding out."""
+    """Windows of one size at equal distances, `result` of them along each dim. `exclusive`: averages leave the padding
+    out.
+    """
     choices: list[list[slice]] = []
     real: list[Array] = []
     for dim, k, stride, count, (before, _) in zip(dims, size, strides, result, padding, strict=True):
@@ -185,7 +187,9 @@ def is_max(op: Op) -> bool:
 
 
 def _members(op: Op, x: Array) -> list[Array]:
-    """The elements that each window of adaptive pooling covers along each dim, as matrices of 0 and 1."""
+    """For each dim, a matrix [windows, elements] that is 1 where a window of adaptive pooling covers an element, else
+    0.
+    """
     result: list[Array] = []
     dims = x.shape[2:]
     for dim, count in zip(dims, _adaptive_counts(op, dims), strict=True):
@@ -224,7 +228,9 @@ def _pool_grad(op: Op) -> Run:
 
 @plain_kernel("max_pool2d_with_index max_pool3d_with_index", "Out Mask")
 def _max_pool_with_index_values(X: Array, *, op: Op) -> tuple[Array, Array]:
-    """The first of equal elements is the maximum. Mask holds indices into an image without its padding."""
+    """Kernel of max pooling with index. Of equal elements, the first is the maximum. Mask holds indices into an image
+    without its padding.
+    """
     dims = X.shape[2:]
     windows = windows_of(op, dims)
     numbers = np.arange(np.prod(dims), dtype="int32").reshape(1, 1, *dims)
@@ -268,7 +274,9 @@ def _unpool_grad(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
 
 
 def _pyramid(op: Op, x: Array) -> Iterator[tuple[int, Windows]]:
-    """For each level the number of windows along a dim, and the windows: 1, then 2, then 4 of equal size."""
+    """Yields, for each level of pyramid pooling, the number of windows along a dim (1, 2, 4, ...), and the windows, of
+    equal size.
+    """
     dims = x.shape[2:]
     for level in range(int_attr(op, "pyramid_height")):
         bins = 2**level

@@ -27,7 +27,9 @@ formula("relu_grad", "relu_grad({Out_GRAD}, {Out})", "X@GRAD")
 
 
 def _shrinks(op: Op) -> bool:
-    """Whether a slope is such that no selection is needed, which is slow where signs follow no pattern."""
+    """Whether 0 < alpha <= 1, so that leaky_relu is a maximum. A selection would be slow where signs
+    follow no pattern.
+    """
     return 0 < real(op, "alpha") <= 1
 
 
@@ -58,7 +60,7 @@ formula("softsign_grad", "{Out_GRAD} * (1 / np.square(1 + np.abs({X})))", "X@GRA
 
 _ROOT_HALF = 0.7071067811865476
 _DENSITY_AT_0 = 0.3989422804014327
-"""1 / sqrt(2 pi)."""
+"""The density of the standard normal distribution at 0: 1 / sqrt(2 pi)."""
 _CUBE = 0.044715
 """The constant of the tanh approximation: gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
 
@@ -113,7 +115,7 @@ def _softmax_grad(Out: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
 
 
 def _selu_limit(op: Op) -> float:
-    """scale * alpha, rounded to float32 as in Fluid."""
+    """The value scale * alpha, rounded to float32 as in Fluid."""
     return float(np.float32(real(op, "scale")) * np.float32(real(op, "alpha")))
 
 

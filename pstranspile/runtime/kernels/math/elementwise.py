@@ -64,7 +64,9 @@ def _remainder(x: Array, y: Array) -> Array:
 
 
 def _floored(exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """A quotient rounded down, or its remainder."""
+    """The function `exact` (a quotient rounded down, or its remainder), which raises ValueError if an integer is
+    divided by zero.
+    """
 
     def function(x: Array, y: Array) -> Array:
         if _is_integer(x) and not y.all():
@@ -75,7 +77,7 @@ def _floored(exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array],
 
 
 def _power(x: Array, y: Array) -> Array:
-    # As in Fluid, integers are rounded from float64, so 2 to the power of -1 is 0 and no error
+    # As in Fluid, integers are computed in float64 and rounded, so 2 to the power of -1 is 0 and no error
     return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else power(x, y)
 
 
@@ -88,7 +90,7 @@ _FUNCTIONS = {
 
 
 _FLOORED = {"elementwise_floordiv": _floored(np.floor_divide), "elementwise_mod": _floored(np.mod)}
-"""What ops with the attribute `floored` compute."""
+"""The functions of ops whose attribute `floored` is set."""
 
 
 @kernel(" ".join(_FUNCTIONS))
@@ -123,11 +125,11 @@ def _wanted(op: Op) -> tuple[int, bool, bool]:
 
 
 _Slope: TypeAlias = Callable[[Array, Array, "Array | None", Array], Array]
-"""The gradient of an input from X, Y, Out and Out@GRAD, aligned."""
+"""A function for the gradient of an input, from X, Y, Out and Out@GRAD with aligned dims."""
 
 
 def _power_slope(x: Array, y: Array, _out: Array | None, gradient: Array) -> Array:
-    """The gradient of the exponent; the derivative of 0 to the power of y is 0 for y > 0."""
+    """The gradient of Y in X ** Y: Out@GRAD * X ** Y * log(X), where log(X) counts as 0 for X = 0."""
     return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
 
 
@@ -142,7 +144,7 @@ _SLOPES: dict[str, tuple[_Slope, _Slope]] = {
     ),
     "elementwise_max_grad": (
         lambda x, y, _out, gradient: gradient * (x > y),
-        lambda x, y, _out, gradient: gradient * ~(x > y),  # for equal elements the whole gradient goes to Y
+        lambda x, y, _out, gradient: gradient * ~(x > y),  # of equal elements, Y gets the whole gradient
     ),
     "elementwise_min_grad": (
         lambda x, y, _out, gradient: gradient * (x < y),
@@ -207,7 +209,9 @@ def _allclose_values(Input: Array, Other: Array, *, rtol: float, atol: float, eq
 Term: TypeAlias = "Array | SelectedRows"
 
 OVER_TERM = "@over_term"
-"""This attribute is the index of a term whose memory the sum may overwrite, because nothing reads it afterwards."""
+"""The attribute of a sum that may be computed in the memory of a term, because nothing reads the term afterwards: its
+index.
+"""
 
 
 def _plain_sum(op: Op) -> str | None:
@@ -216,7 +220,7 @@ def _plain_sum(op: Op) -> str | None:
 
 
 def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
-    """The sum of tensor arrays, step by step. A step that one array lacks is the sum of the others."""
+    """The sum of tensor arrays, step by step. If an array lacks a step, the others are summed."""
     result: list[Any] = []
     for step in range(max(map(len, arrays))):
         items = [array[step] for array in arrays if step < len(array) and array[step] is not None]
@@ -292,7 +296,9 @@ formula("increment", "{X} + {X}.dtype.type($step)")
 
 
 class _Fused(NamedTuple):
-    """The settings of an op: sum or product, activation and its slope from its result, and which comes last."""
+    """The settings of a fused op: the sum or product, the activation and its slope as a function of its result, and
+    which comes last.
+    """
 
     product: bool
     activate: Callable[[Array], Array]
@@ -330,7 +336,9 @@ def _fused_elemwise_activation(X: Array, Y: Array, *, of: _Fused = per_op(_fused
 def _fused_elemwise_activation_grad(
     X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, of: _Fused = per_op(_fused)
 ) -> tuple[Array, Array, Array]:
-    """The slopes follow from results, so what the op kept is not read."""
+    """Gradient of fused_elemwise_activation. Slopes are computed from results, so the op's intermediate output is not
+    read.
+    """
     grad, other = (Out_GRAD * of.slope(Out), Y) if of.last else (Out_GRAD, of.activate(Y))
     x_grad, y_grad = grad, grad
     if of.product:

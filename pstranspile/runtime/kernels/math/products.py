@@ -158,7 +158,7 @@ def _dot_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
 
 
 def _interleaved(x: Array, rank: int, at: int) -> Array:
-    """x with every dim followed (`at` 0) or preceded (`at` 1) by a dim of size 1."""
+    """x with a dim of size 1 inserted after (`at` 0) or before (`at` 1) every dim."""
     dims = [1] * (2 * rank)
     dims[at::2] = with_leading_ones(x.shape, rank)
     return x.reshape(dims)

@@ -1,4 +1,6 @@
-"""Kernels. Quantisation: numbers rounded to integers of a few bits, by a scale that is found or tracked, and back."""
+"""Kernels. Quantisation: numbers rounded to integers of a few bits by a scale, which is computed or tracked, and the
+inverse.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def _largest_integer(bits: int) -> int:
 
 
 def _as_integers(x: Array, scale: Array, largest: int) -> Array:
-    """x as integers up to `largest`, which stands for the scale. Tiny scales don't divide by zero."""
+    """x / scale * largest, rounded to integers of at most `largest`. Tiny scales don't divide by zero."""
     inverse = 1 / np.where(scale <= 1e-30, scale + 1e-6, scale).astype(x.dtype)
     return rounded(largest * inverse * np.clip(x, -scale, scale)).astype(x.dtype, copy=False)
 
@@ -48,7 +50,9 @@ def _fake_quantize_range_abs_max(op: Op) -> Run:
     )
 
     def run(X: Array, InScale: Array, Iter: Array | None, context: ExecutionContext) -> tuple[Array | None, ...]:
-        """OutScales, which the op writes, also holds the scales of earlier steps."""
+        """Tracks the largest scale in a window of steps. The output OutScales also holds the scales of
+        earlier steps.
+        """
         if fixed:
             return _as_integers(X, InScale, largest), None, None
         if Iter is None:
@@ -68,7 +72,9 @@ def _fake_quantize_range_abs_max(op: Op) -> Run:
 
 
 def _averaged(x: Array, accumulated: Array | None, state: Array | None, rate: float) -> tuple[Array, Array, Array]:
-    """The moving average of the largest numbers, and what it is made from: their sum, and how many they are."""
+    """(moving average of the largest absolute values, accumulated number of steps, accumulated sum of these values);
+    both accumulate with decay `rate`.
+    """
     if accumulated is None or state is None:
         raise ValueError("InAccum and InState are missing, which training needs")
     kept = x.dtype.type(rate)

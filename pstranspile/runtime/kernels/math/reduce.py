@@ -1,4 +1,4 @@
-"""Kernels. Reductions over dims, running sums, and questions about all elements."""
+"""Kernels. Reductions over dims, running sums, and logical tests of all elements."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _row_sums(x: Array) -> Array:
 
 
 def _partners(x: Array, y: Array) -> int:
-    """How many rows of y take part: all, or only the first if x has another number of rows."""
+    """The number of rows of y that are compared: all, or only the first if x has another number of rows."""
     return len(y) if len(x) == len(y) else 1
 
 
@@ -209,7 +209,9 @@ def _norm_grad(X: Array, Norm: Array, Out_GRAD: Array, *, axis: int) -> Array:
 
 
 def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
-    """The p-norm along one dim or of all elements; p = 0 counts those that are not 0."""
+    """The p-norm along one dim, or of all elements if `axis` is None; for p = 0 the number of elements
+    that are not 0.
+    """
     size = np.abs(x)
     if np.isinf(p):
         reduce = np.maximum.reduce if p > 0 else np.minimum.reduce

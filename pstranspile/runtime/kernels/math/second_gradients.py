@@ -126,9 +126,9 @@ def _instance_norm_grad_grad(
     DDScale: Array | None,
     DDBias: Array | None,
 ) -> Triple:
-    """Kernel of instance_norm_grad_grad. For n = (X - mean) * inverse, the gradient op gives DX = Scale * inverse * (DY
-    - mean DY - n * mean(DY * n)), the sums of DY * n and of DY. What it gives for DDX in the place of DY is the first
-    gradient of DDY, too.
+    """Kernel of instance_norm_grad_grad. With n = (X - mean) * inverse, the gradient op computes DX = Scale * inverse *
+    (DY - mean DY - n * mean(DY * n)), and the sums of DY * n and of DY. DX is linear in DY and symmetric, so the
+    gradient of DY for DDX is the same formula with DDX in place of DY.
     """
     inverse = SavedVariance.reshape(*X.shape[:2], 1)
     x, dy = (value.reshape(*X.shape[:2], -1) for value in (X, DY))

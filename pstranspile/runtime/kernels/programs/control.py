@@ -73,7 +73,7 @@ def kept_steps(context: ExecutionContext, op: Op, slot: str) -> Steps:
 
 
 def dense_part(value: Value) -> Any:
-    """The numbers of a dense value, None for anything else."""
+    """The numbers of a dense value as an array, None for any other value."""
     if isinstance(value, LoDTensor):
         return value.data
     return value if isinstance(value, np.ndarray) else None
@@ -84,7 +84,7 @@ def plus(total: Value | None, more: Value) -> Value:
     if total is None:
         return more
     if isinstance(total, list) and isinstance(more, list):
-        pairs = zip_longest(cast("list[Value]", total), cast("list[Value]", more))  # arrays: what steps have written
+        pairs = zip_longest(cast("list[Value]", total), cast("list[Value]", more))  # tensor arrays, by step
         return [a if b is None else plus(a, b) for a, b in pairs]
     if isinstance(total, SelectedRows) and isinstance(more, SelectedRows):
         rows, value = np.concatenate([total.rows, more.rows]), np.concatenate([total.value, more.value])
@@ -137,7 +137,9 @@ def _may_change(ops: Sequence[Op], condition: str) -> bool:
 
 
 def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
-    """The gradients that end in a step, because the step overwrites their variables without reading the old values."""
+    """The gradients that a step does not pass on to the step before, because the step overwrites their variables
+    without reading the old values.
+    """
     given = {
         name for op in forward if "sub_block" not in op.attrs for name in op.output_names if name not in op.input_names
     }
@@ -146,10 +148,11 @@ def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[st
 
 
 class _Turns(NamedTuple):
-    """What is the same for every iteration of a loop: whether it may change the condition, and the inputs that it
-    overwrites.
+    """Properties that all iterations of a loop share: whether the block can change the condition, and the inputs that
+    it overwrites.
 
-    Variables that an op updates in place (counters) are not among these, because the gradient block counts them back.
+    Variables that an op updates in place (counters) are not among these inputs, because the gradient block counts them
+    back.
     """
 
     ops: tuple[Op, ...]
@@ -169,7 +172,7 @@ class _Turns(NamedTuple):
 def _run_while(op: Op) -> Run:
     block, keeps, condition = sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
     inputs = op.inputs.get("X", ())
-    last: list[_Turns] = []  # of the block of the previous run, which is the same in all steps of a program
+    last: list[_Turns] = []  # for the block of the previous run, mostly the same one
 
     def turns_of(ops: tuple[Op, ...]) -> _Turns:
         if not last or last[0].ops is not ops:
@@ -207,7 +210,7 @@ def _run_while_grad(op: Op) -> Run:
     block = sub_block(op)
     outside = op.inputs.get("Out@GRAD", ())
     inside = strings_attr(op, "original_output_grad") or outside
-    passed_on = set(outside)  # gradients that replace those of the step before instead of being added to them
+    passed_on = set(outside)  # these gradients replace those of the step before instead of being added to them
     known: list[tuple[tuple[Op, ...], tuple[Op, ...], set[str]]] = []
 
     def ended_in(forward: tuple[Op, ...], backward: tuple[Op, ...]) -> set[str]:
@@ -238,7 +241,7 @@ def _run_while_grad(op: Op) -> Run:
                 if gradient in passed_on:
                     context.write(gradient, value)
                 totals[gradient] = value if gradient in passed_on else plus(totals.get(gradient), value)
-        for name, gradient in wanted_gradients(op, "X"):  # of an input that no step has used
+        for name, gradient in wanted_gradients(op, "X"):  # the gradient of an input that no step has used
             if gradient not in totals:
                 given = context.find(gradient) if gradient in passed_on else None
                 totals[gradient] = zeros_for(context.find(name)) if given is None else given
@@ -337,7 +340,7 @@ def _select_output(X: Any, Mask: Any, *, count: int = per_op(lambda op: len(op.o
 
 
 def _offsets(x: Any, level: int) -> list[int]:
-    """The offsets of the pieces of x that go to one branch or the other: sequences, or rows if it has no LoD."""
+    """The offsets of the pieces of x, each of which goes to one of the branches: sequences, or rows if x has no LoD."""
     if not isinstance(x, LoDTensor):
         return list(range(len(x) + 1))
     if level != 0 or len(x.lod) != 1:
@@ -355,7 +358,7 @@ def _pieces(x: Any, level: int, mask: Any) -> tuple[list[int], list[bool]]:
 
 
 def _part(x: Any, offsets: list[int], kept: list[bool]) -> Value:
-    """The selected pieces, joined."""
+    """The pieces of x that `kept` selects, joined."""
     data = plain(x)
     lengths = np.diff(offsets)
     out = data[np.repeat(np.asarray(kept, bool), lengths)]
@@ -467,7 +470,9 @@ def _run_recurrent_grad(op: Op) -> Run:
     output_grads = op.inputs.get("outputs@GRAD", ())
 
     def seed(backward: ExecutionContext, context: ExecutionContext, step: Step, carried: list[Value]) -> None:
-        """The initial gradients of a step's backward pass: of its outputs, and of its states from the later step."""
+        """Sets the initial gradients of a step's backward pass: of its outputs, and of its states, which come from the
+        later step.
+        """
         given: dict[str, Value] = {}
         for name, outside in zip(names.outputs, output_grads, strict=True):
             whole = dense_part(context.find(outside))

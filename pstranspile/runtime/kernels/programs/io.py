@@ -121,7 +121,7 @@ def _get_places(op: Op) -> Run:
 
 
 class Reader(NamedTuple):
-    """The value of a reader variable. It holds no data, because runs are fed by name."""
+    """The value of a reader variable. It holds no data, because runs are fed by variable name."""
 
     name: str
 
@@ -151,7 +151,7 @@ def _run_fetch(X: Value) -> tuple[()]:
 @kernel("create_py_reader create_double_buffer_reader", lod="own")
 def _run_create_reader(op: Op) -> Run:
     reader = Reader(op.outputs["Out"][0])
-    made: Value = [reader] if op.type == "create_py_reader" else reader  # the one slot is duplicable, the other is not
+    made: Value = [reader] if op.type == "create_py_reader" else reader  # only the first one's slot is duplicable
 
     def run() -> Value:
         return made
@@ -167,24 +167,24 @@ def _run_delete(context: ExecutionContext, *, op: Op) -> tuple[()]:
 
 
 _FACTS = {"shape": "print_tensor_shape", "dtype": "print_tensor_type", "lod": "print_tensor_lod"}
-"""What the op `print` shows, by the attribute that asks for it."""
+"""The attribute of the op `print` that switches each property of the printed tensor."""
 
 
 PrintCounts = dict[tuple[str | None, str | None], int]
-"""How often each op `print` was run, by what it reads and makes."""
+"""How often each op `print` has run, by the names of its input and output."""
 
 
 class Printing(NamedTuple):
-    """What ops `print` take from what runs them."""
+    """Settings of ops `print` from the caller of the run."""
 
     clock: Callable[[], int] = int
-    """Gives the seconds that an op shows first: 0, so that runs print the same."""
+    """Returns the seconds that an op prints first. The default is 0, so that equal runs print equal text."""
     counts: PrintCounts | None = None
-    """The runs of ops so far; None: each op counts for itself from the start of a program."""
+    """How often each op has run so far; None: each op counts its own runs from the start of a program."""
 
 
 PRINTING: ContextVar[Printing] = ContextVar("printing", default=Printing())  # noqa: B039
-"""How ops `print` show and count in the current context."""
+"""The settings of ops `print` in the current context."""
 
 
 @kernel("print", lod="own")
@@ -214,13 +214,13 @@ def _run_print(op: Op) -> Run:
 # Kernels. Calls of Python functions of the process that made a program.
 
 HostFunction: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
-"""From the values of X to those of Out; None for an output without a value."""
+"""A function from the values of X to those of Out; None stands for an output without a value."""
 
 _FUNCTIONS: list[HostFunction] = []
 
 
 def register(function: HostFunction) -> int:
-    """Stores a function for ops of this process and returns the number by which ops call it."""
+    """Stores a function for ops of this process and returns its number, which the ops have as an attribute."""
     _FUNCTIONS.append(function)
     return len(_FUNCTIONS) - 1
 

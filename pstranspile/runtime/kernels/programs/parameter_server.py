@@ -20,7 +20,7 @@ def _fake_init(op: Op) -> Run:
     def run(surroundings: Surroundings) -> SelectedRows:
         var = surroundings.declared(name)
         kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
-        # a table without local rows: it provides dims for gradients, and lookups are refused
+        # a table without local rows: it only provides dims for gradients, and lookups in it are refused
         return SelectedRows(np.empty(0, "int64"), np.empty((0, *dims[1:]), kind), dims[0])
 
     return run

@@ -37,7 +37,7 @@ def _plus(total: Any, term: Any) -> Value:
 @kernel("write_to_array", lod="own")
 def _run_write_to_array(op: Op) -> Run:
     array = op.outputs["Out"][0]
-    adds = SUFFIX in array  # the gradient of an element is the sum over all its reads
+    adds = SUFFIX in array  # the gradient of an element is summed over all reads of it
 
     def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
         index = _index(I)
@@ -54,7 +54,7 @@ def _run_write_to_array(op: Op) -> Run:
 @kernel("read_from_array", lod="own")
 def _run_read_from_array(op: Op) -> Run:
     like = op.input("X_W")
-    takes = SUFFIX in (op.input("X") or "")  # the previous value of the element has another gradient
+    takes = SUFFIX in (op.input("X") or "")  # the previous value of the element has a gradient of its own
 
     def run(I: Any, X: Value | None, X_W: Value | None) -> Value:  # noqa: E741
         index = _index(I)
@@ -69,7 +69,7 @@ def _run_read_from_array(op: Op) -> Run:
             return result
         if like is None:
             raise ValueError(f"X has no element {index}; it has {len(items)} elements")
-        # nothing has written this gradient: zeros like the value
+        # no op has written this gradient: zeros like the value
         data = np.zeros_like(X_W.data if isinstance(X_W, LoDTensor) else X_W)
         return LoDTensor(data, X_W.lod) if isinstance(X_W, LoDTensor) else data
 
@@ -120,13 +120,13 @@ def _longest(RankTable: Any) -> Array:
 
 
 def _step_rows(table: RankTable, step: int) -> Array:
-    """The rows of a step, those of the longest sequence first."""
+    """The numbers of the rows of a step: one row of each sequence that is long enough, the longest sequence first."""
     running = table.order[: table.running(step)]
     return np.asarray(table.lod[-1])[running] + step
 
 
 def _taken(items: Array, below: Sequence[Sequence[int]]) -> tuple[Array, list[list[int]]]:
-    """The rows of the given items, in order, and their LoD. An item is a row, or a sequence of level `below`."""
+    """(rows of the given items, in order; their LoD). An item is a row, or a sequence of level `below`."""
     levels: list[list[int]] = []
     for level in below:
         offsets = np.asarray(level)
@@ -204,7 +204,7 @@ def _shrink_grad(op: Op) -> Run:
 
 
 def _by_sequence(x: Any) -> list[tuple[Array, list[list[int]]]]:
-    """The rows of every outermost sequence of x, and for each level the lengths of its sequences."""
+    """For every outermost sequence of x: (its rows, for each level the lengths of its sequences)."""
     data = plain(x)
     if not isinstance(x, LoDTensor):
         return [(data[row : row + 1], []) for row in range(len(data))]

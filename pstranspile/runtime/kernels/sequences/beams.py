@@ -28,7 +28,7 @@ def _gather_tree(Ids: Array, Parents: Array) -> Array:
 
 
 def _absolute(lod: list[list[int]], level: int) -> list[int]:
-    """The offsets of a level in numbers of rows."""
+    """The offsets of a level, counted in rows."""
     ends = lod[level]
     for below in lod[level + 1 :]:
         ends = [below[end] for end in ends]
@@ -59,7 +59,7 @@ def _beam_search_values(op: Op) -> Run:
             best = _best(last[begin:end], so_far[begin:end], words[begin:end], totals[begin:end], end_id, size)
             if (best[1] != end_id).any() or (
                 last[begin + best[0]] != end_id
-            ).any():  # otherwise all prefixes had ended before
+            ).any():  # otherwise all prefixes ended in an earlier step
                 chosen.append((begin + best[0], best[1], best[2]))
         parents = np.concatenate([np.empty(0, "int64"), *(part[0] for part in chosen)])
         result = np.concatenate([np.empty(0, "int64"), *(part[1] for part in chosen)]).astype("int64")
@@ -74,7 +74,8 @@ def _beam_search_values(op: Op) -> Run:
 def _best(
     last: Array, so_far: Array, words: Array, totals: Array, end_id: int, size: int
 ) -> tuple[Array, Array, Array]:
-    """The `size` best continuations of the prefixes of a source: prefix, word and score of each, prefix by prefix.
+    """The `size` best continuations of a source's prefixes, in the order of the prefixes: (prefix, word, score) as
+    arrays.
 
     A prefix that has ended continues only with its end and its score. Ties go to later prefixes. Among equal words of a
     prefix the first ones stay, but the last one takes the last place, as in Fluid.
@@ -129,7 +130,7 @@ def _beam_search_decode_values(
 
 
 def _step(ids: Any, scores: Any) -> tuple[Array, Array, list[list[int]]]:
-    """The words and scores of a step, and the offsets of each source's prefixes and of each prefix's words."""
+    """(words of a step, scores of a step, offsets of each source's prefixes and of each prefix's words)."""
     words, lod = sequences(ids, "Ids")
     if len(lod) != 2:
         raise ValueError(f"a step of Ids has a LoD of {len(lod)} levels, it must have sources and prefixes")
@@ -139,7 +140,7 @@ def _step(ids: Any, scores: Any) -> tuple[Array, Array, list[list[int]]]:
 def _sentences(
     steps: list[tuple[Array, Array, list[list[int]]]], source: int, end_id: int
 ) -> list[tuple[list[Any], list[Any]]]:
-    """The words and scores of a source's sentences, last word first: traced back from the end of the source."""
+    """(words, scores) of each sentence of a source, last word first, traced back from the last step."""
     sentences: list[tuple[list[Any], list[Any]]] = []
     places: list[int] = []
     for words, scores, lod in reversed(steps):

@@ -45,7 +45,7 @@ _SCHEMES = {
 
 
 def _flat(x: Any, length: Any, slot: str) -> tuple[Array, list[int]]:
-    """The labels of a ragged value, or of a padded one with lengths, concatenated, and the offsets of the sequences."""
+    """(concatenated labels of a ragged value, or of a padded one with lengths; offsets of the sequences)."""
     if length is None:
         data, lod = sequences(x, slot)
         of_row = data[:1].size or 1
@@ -78,7 +78,7 @@ def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded:
     inside = kinds < types
     opens = (tags == scheme.begin) | (tags == scheme.single)
     closes = (tags == scheme.end) | (tags == scheme.single)
-    parted = np.ones(len(labels) + 1, bool)  # from the label before; a chunk of its own type goes on otherwise
+    parted = np.ones(len(labels) + 1, bool)  # whether a label is separated from the one before
     np.not_equal(kinds[1:], kinds[:-1], out=parted[1:-1])
     parted[1:-1] |= opens[1:]
     parted[1:-1] |= closes[:-1]
@@ -92,7 +92,9 @@ def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded:
 
 
 def _in_both(a: _Chunks, b: _Chunks, size: int) -> int:
-    """The number of chunks that two labellings of the same positions have in common."""
+    """The number of chunks that two labellings of the same positions have in common. `size` is the
+    number of positions.
+    """
     ends, kinds = np.full((2, size), -1)
     ends[a.begins], kinds[a.begins] = a.ends, a.kinds
     return int(np.count_nonzero((ends.take(b.begins) == b.ends) & (kinds.take(b.begins) == b.kinds)))
@@ -153,7 +155,7 @@ def _edit_distance(
 
 
 def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
-    """A mask of the labels that stay: no blanks and, if repeats are merged, no repeats of the label before."""
+    """A mask of the labels that remain: without blanks and, with `merge`, without repeats of the previous label."""
     kept = labels != blank
     if merge:
         kept &= firsts | np.r_[True, labels[1:] != labels[:-1]][: len(labels)]
@@ -213,11 +215,11 @@ class _Chains(NamedTuple):
         return steps_between(self.offsets)
 
     def rows(self, values: Array) -> Array:
-        """The rows of the sequences, of values in the layout of the inputs."""
+        """The rows of the sequences, from values in the layout of the inputs."""
         return values if self.inside is None else values[self.inside]
 
     def back(self, rows: Array) -> Array:
-        """The rows in the layout of the inputs."""
+        """Values in the layout of the inputs, from the rows of the sequences; padding is 0."""
         if self.inside is None:
             return rows
         padded = np.zeros((*self.inside.shape, *rows.shape[1:]), rows.dtype)
@@ -225,11 +227,11 @@ class _Chains(NamedTuple):
         return padded
 
     def with_lod(self, rows: Array) -> Any:
-        """The rows in the layout of the inputs, with their LoD."""
+        """Values in the layout of the inputs, from the rows of the sequences; ragged ones with their LoD."""
         return self.back(rows) if self.lod is None else LoDTensor(rows, self.lod)
 
     def labels(self, label: Any, count: int) -> Array:
-        """The labels of the rows. Raises ValueError for one that is not 0 to count - 1."""
+        """The label of each row. Raises ValueError for a label outside of 0 to count - 1."""
         values = plain(label)
         if values.size != (self.offsets[-1] if self.inside is None else self.inside.size):
             raise ValueError(f"Label has {values.size} numbers, it must have one for each row of Emission")
@@ -249,7 +251,9 @@ class _Chains(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Row numbers: first and last rows of non-empty sequences, rows with a predecessor; the sequence of each row."""
+    """Row numbers: the first and the last row of each non-empty sequence, and rows with a predecessor; and the sequence
+    of each row.
+    """
 
     first: Array
     last: Array
@@ -267,7 +271,7 @@ def _places(offsets: tuple[int, ...]) -> _Places:
 
 
 def _chains(emission: Any, transition: Any, length: Any) -> tuple[Array, Array, _Chains]:
-    """The rows of Emission, Transition, and where the sequences lie. Raises ValueError if the dims don't fit."""
+    """(rows of Emission, Transition, layout of the sequences). Raises ValueError if the dims don't fit."""
     x, w = plain(emission), plain(transition)
     if length is None:
         x, lod = sequences(emission, "Emission")
@@ -287,7 +291,7 @@ def _chains(emission: Any, transition: Any, length: Any) -> tuple[Array, Array, 
 
 
 def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
-    """What each row adds to the weight of its sequence's label path."""
+    """The contribution of each row to the score of its sequence's label path."""
     result = x[np.arange(len(x)), labels]
     result[places.first] += w[0].take(labels.take(places.first))
     result[places.later] += w[2:][labels.take(places.later - 1), labels.take(places.later)]
@@ -296,12 +300,12 @@ def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
 
 
 _RANGE = 20.0
-"""Weights of a row may grow or shrink by this many powers of e before they are normalised to sum to 1."""
+"""The weights of a row may grow or shrink by the factor exp(_RANGE) before they are normalised to sum to 1."""
 
 
 class _Scale(NamedTuple):
-    """The transition weights divided by `factor`, which balances growth and decay, and the number of steps after which
-    weights must be normalised at the latest.
+    """The transition weights divided by `factor`, which balances growth and decay of the sums of weights, and the most
+    steps between two normalisations.
     """
 
     going_on: Array
@@ -324,8 +328,8 @@ def _scale(w_exps: Array) -> _Scale:
 
 
 def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
-    """The normalised forward weights of every row, and numbers, mostly 0, that add up to the logarithm of each
-    sequence's sum.
+    """(normalised forward weights of every row, numbers for every row, mostly 0, whose sum over a sequence is the
+    logarithm of its total weight).
     """
     exps, scale = steps.batch(x_exps), _scale(w_exps)
     alpha, counts = np.empty_like(exps), np.ones(len(exps), bool)
@@ -365,7 +369,7 @@ def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = 
 
 
 def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
-    """The backward weights of every row up to a factor for each row, and their products with the row's own weights."""
+    """(backward weights of every row up to a factor for each row, their products with the row's own weights)."""
     exps, scale = steps.batch(x_exps), _scale(w_exps)
     beta, behind, backwards = np.empty_like(exps), np.empty_like(exps), scale.going_on.T.copy()
     after, number = behind[:0], 0
@@ -434,7 +438,7 @@ def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any
 
 def _best_path(x: Array, w: Array, steps: Steps) -> Array:
     """The label path of the largest weight for every sequence, int64 [rows]."""
-    scores, going_on = steps.batch(x), w[2:, None]  # becomes the weights of the best paths up to each row, by its label
+    scores, going_on = steps.batch(x), w[2:, None]  # becomes, by label, the weights of the best paths up to each row
     final, path = np.empty((len(steps.order), w.shape[1]), x.dtype), np.empty(len(x), np.int64)
     score: Array | None = None
     for phase in steps.phases:
@@ -632,7 +636,7 @@ def _mask(op: Op) -> Run:
 
 
 class _Padding:
-    """The positions of sequences' rows in a tensor that holds every sequence in `length` rows."""
+    """The positions of sequences' rows in a tensor with `length` rows for every sequence."""
 
     def __init__(self, lengths: list[int], length: int):
         longest = max(lengths, default=0)
@@ -641,7 +645,7 @@ class _Padding:
             raise ValueError(f"a sequence has {longest} rows, more than the padded length {length}")
         self.dims = len(lengths), length
         self.inside = None if min(lengths, default=0) == length else np.arange(length) < np.array(lengths)[:, None]
-        """The places that hold rows; None: all."""
+        """A mask of the places that hold rows; None: all do."""
 
     def taken(self, padded: Array) -> Array:
         """The rows of the sequences, concatenated in new memory."""
@@ -716,7 +720,7 @@ def _reverse(X: Any) -> LoDTensor:
 
 
 def _targets(ids: Any) -> tuple[Array, Array]:
-    """For every id its row (the number of its sequence) and its column (the id)."""
+    """For every id: (row, which is the number of its sequence; column, which is the id)."""
     columns, lod = sequences(ids, "Ids")
     return np.repeat(np.arange(len(lod[-1]) - 1), row_counts(lod[-1])), columns.reshape(-1)
 
@@ -738,7 +742,7 @@ def _scatter_grad(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
 
 
 def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[int]]:
-    """The rows of parts of the sequences, and the offsets of the parts."""
+    """(row numbers of a part of each sequence, offsets of the parts)."""
     starts, sizes = plain(offset).reshape(-1), plain(length).reshape(-1)
     if len(starts) != len(lod[-1]) - 1 or len(sizes) != len(starts):
         raise ValueError(f"X has {len(lod[-1]) - 1} sequences, Offset and Length must have as many numbers")

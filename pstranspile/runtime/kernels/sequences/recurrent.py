@@ -33,7 +33,9 @@ class Activation(NamedTuple):
 
 @cache
 def _numbers(kind: Any) -> tuple[Array, Array]:
-    """Fluid's bound and 1 as 0-d arrays of an element type, which numpy handles faster than Python numbers."""
+    """(Fluid's lower bound for -x in a sigmoid, 1) as 0-d arrays of an element type, which numpy handles faster than
+    Python numbers.
+    """
     return np.array(-13, kind), np.array(1, kind)
 
 
@@ -93,9 +95,10 @@ class Steps:
 
     "Batch order" is step by step, longest sequence first. `rows[i]` is the row at position i of the batch order.
     `starts` are the offsets of the steps. `order` are the numbers of the sequences, longest first, ties in order.
-    `notes` are all three as lists. `phases` are the starts as ranges: one range for each run of steps with equally many
-    rows, whose step is that number of rows. `earlier` gives, for every row after the first step, the position of the
-    same sequence's row one step earlier. Values with the same LoD share their steps, so they must not be changed.
+    `notes` are the starts, the rows and the order as lists. `phases` are the starts as ranges: one range for each run
+    of steps with equally many rows, whose step is that number of rows. `earlier` gives, for every row after the first
+    step, the position of the same sequence's row one step earlier. Values with the same LoD share their steps, so they
+    must not be changed.
     """
 
     rows: Array
@@ -121,7 +124,9 @@ class Steps:
         return parted.take(_joined(self, parts), axis=0).reshape(len(self.rows), parts * parted.shape[1])
 
     def joined_back(self, parts: Array) -> Array:
-        """Parts in batch order [parts, rows, width] as rows of the sequences, [rows, parts * width]."""
+        """Parts in batch order [parts, rows, width], rearranged to rows in the order of the sequences, [rows, parts *
+        width].
+        """
         count, rows, width = parts.shape
         result = np.empty((rows, count, width), parts.dtype)
         result[self.rows] = parts.swapaxes(0, 1)
@@ -132,7 +137,7 @@ class Steps:
         return rows.take(self.rows, axis=0)
 
     def back(self, batch: Array) -> Array:
-        """The rows in the order of the sequences again."""
+        """The rows in the order of the sequences, from rows in batch order."""
         result = np.empty_like(batch)
         result[self.rows] = batch
         return result
@@ -152,7 +157,7 @@ class Steps:
         return result
 
     def initial_back(self, grad: Array) -> Array:
-        """The gradient of the initial states, in the order of the sequences again."""
+        """The gradient of the initial states in the order of the sequences, from the order of the batch."""
         result = np.empty_like(grad)
         result[self.order] = grad
         return result
@@ -214,8 +219,8 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
 
 _STEPS = 400
 _STEPS_OF_LARGE = 20_000
-"""One step saves as much time with separate matrices as it takes to copy this many elements: more where products with
-the whole are large, and those with the parts are not (see `is_small`).
+"""The number of copied elements that cost as much time as separate matrices save in one step, if products with the
+whole matrix are large and those with its parts are not (see `is_small`).
 """
 
 
@@ -235,7 +240,7 @@ def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
 
 
 def turned(matrix: Array, phases: Sequence[range]) -> Array:
-    """The transposed matrix, in memory of its own where products of the steps' rows with it gain by that."""
+    """The transposed matrix, in memory of its own if this makes the products with the rows of steps faster."""
     steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, matrix.T))
     return matrix.T.copy() if steps * _STEPS_OF_LARGE >= matrix.size else matrix.T
 
@@ -300,8 +305,8 @@ class Unit(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """The weights of the hidden state [state, 4 h], the bias of the gates [4 h], and, or None, the peepholes [3, h] and
-    the projection.
+    """The parameters: weights of the hidden state [state, 4 h], bias of the gates [4 h], peepholes [3, h] or None, and
+    the projection or None.
     """
 
     weight: Array
@@ -341,7 +346,7 @@ class Gradients(NamedTuple):
 
 
 def _for_rows(peepholes: Array | None, count: int) -> Array | None:
-    """A row of peepholes for each of several rows, [3, count, h]."""
+    """The peepholes repeated for each of several rows, [3, count, h]; None without peepholes."""
     return None if peepholes is None else peepholes[:, None].repeat(count, axis=1)
 
 
@@ -410,7 +415,8 @@ def _phase(
 
 
 def _lstm_slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> tuple[LstmSlopes, Array | None]:
-    """The local derivatives of all steps, in batch order, and where cells are not clipped (None: nowhere clipped).
+    """(local derivatives of all steps in batch order, mask of the cells that are not clipped; None if no cells are
+    clipped).
 
     Derivatives by cells include the paths through peepholes.
     """
@@ -649,7 +655,7 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
 class _Gradients(NamedTuple):
     """The gradients of the inputs of the gates and the candidate, `parts` [3, rows, h] in batch order.
 
-    `gates` are those of both gates, [rows, 2 h], if they are stored side by side.
+    `gates` are the gradients of both gates, [rows, 2 h], if they are stored side by side.
     """
 
     parts: Array

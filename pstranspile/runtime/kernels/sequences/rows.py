@@ -42,7 +42,7 @@ class _Expansion(NamedTuple):
 
 @lru_cache(64)
 def _expansion(x: tuple[int, ...] | None, y: tuple[int, ...]) -> _Expansion:
-    """The expansion, from the offsets of X (None without LoD) and those of the level of Y."""
+    """The expansion of X, from the offsets of X (None without LoD) and those of the chosen level of Y."""
     times = row_counts(y)
     offsets = np.arange(len(y)) if x is None else np.asarray(x, np.int64)
     starts, lengths = offsets[:-1].repeat(times), np.diff(offsets).repeat(times)
@@ -133,7 +133,7 @@ class _Windows(NamedTuple):
     shifts: range
 
     def gather(self, x: Array) -> Array:
-        """[rows, contextLength * width], with zeros outside of the sequence."""
+        """The windows of rows x, [rows, contextLength * width], with zeros outside of the sequence."""
         windows = x.take(self.rows, axis=0)
         self.clear(windows)
         return as_matrix(windows)
@@ -221,7 +221,7 @@ def _run_lod_reset_grad(X: Any, Out_GRAD: Any) -> object:
 
 
 def _encoding(positions: Array, width: int) -> Array:
-    """[positions, width]: sines, then cosines, with wavelengths from 2 pi to 10000 times that."""
+    """Position encodings [positions, width]: sines, then cosines, with wavelengths from 2 pi to 10000 * 2 pi."""
     half = width // 2
     steps = np.arange(half) / (half - 1) if half > 1 else np.ones(1)
     angles = positions[:, None] / 10000.0**steps
@@ -267,7 +267,7 @@ def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
 
 @lru_cache(64)
 def _continued(offsets: tuple[int, ...], ahead: int) -> Array:
-    """The rows whose sequence continues for at least this many rows after them."""
+    """The numbers of the rows after which their sequence has at least `ahead` further rows."""
     ends = np.asarray(offsets[1:], np.int64).repeat(row_counts(offsets))
     return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
 
@@ -305,7 +305,7 @@ def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
 
 
 def _column(values: Array, like: Array) -> Array:
-    """One number for each sequence, with dims that broadcast to the rows of `like`."""
+    """One number for each sequence, with trailing dims that broadcast to the rows of `like`."""
     return values.astype(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
 
 
@@ -437,7 +437,7 @@ def _checked(op: Op) -> tuple[tuple[int, ...], int]:
 
 
 def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int, int]]:
-    """The start, rows and columns of each sequence of X. Raises ValueError if the lengths don't fit."""
+    """For each sequence of X: (start, rows, columns) of its block. Raises ValueError if the lengths don't fit."""
     (_, x_lod), (_, row_lod), (_, column_lod) = sequences(x, "X"), sequences(row, "ROW"), sequences(column, "COLUMN")
     rows, columns = row_counts(row_lod[-1]), row_counts(column_lod[-1])
     sizes = row_counts(x_lod[-1])
@@ -450,7 +450,7 @@ def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int
 
 
 def _layout(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
-    """For every sequence its slice of X, the dims of its block, and its rows of Out."""
+    """Yields, for every sequence, its slice of X, the dims of its block, and its slice of Out's rows."""
     ends = np.cumsum([0, *(rows for _, rows, _ in blocks)]).tolist()
     for (start, rows, columns), (first, last) in zip(blocks, pairwise(ends), strict=True):
         yield slice(start, start + channels * rows * columns), (channels, rows, columns), slice(first, last)
@@ -510,7 +510,9 @@ def _pool_grad(op: Op) -> Run:
 
 
 def _pairs(x: Any, y: Any) -> list[tuple[slice, slice]]:
-    """The rows of X and of Y that are compared with each other. Raises ValueError for other counts of sequences."""
+    """For each sequence: (slice of its rows of X, slice of its rows of Y). Raises ValueError if X and Y have different
+    numbers of sequences.
+    """
     (_, x_lod), (_, y_lod) = sequences(x, "X"), sequences(y, "Y")
     if len(x_lod[0]) != len(y_lod[0]):
         raise ValueError(f"X has {len(x_lod[0]) - 1} sequences, Y has {len(y_lod[0]) - 1}")
@@ -519,7 +521,7 @@ def _pairs(x: Any, y: Any) -> list[tuple[slice, slice]]:
 
 
 def _ragged(parts: list[Array], dtype: Any) -> LoDTensor:
-    """Parts of any dims as the sequences of one column."""
+    """Parts of any dims as the sequences of a ragged value with one column."""
     ends = np.cumsum([0, *(part.size for part in parts)]).tolist()
     flat = [np.zeros(0, dtype), *(part.reshape(-1) for part in parts)]
     return LoDTensor(np.concatenate(flat).reshape(-1, 1), [ends])
@@ -550,20 +552,20 @@ def _match_matrix_tensor_grad(X: Any, Y: Any, W: Any, Tmp: Any, Out_GRAD: Any) -
 
 
 class _GridWindows(NamedTuple):
-    """The windows from which a convolution takes its numbers: channels, and for rows and columns the size and step of
-    its windows.
-    """
+    """The windows of a convolution: the number of channels, and size and step of a window along rows and columns."""
 
     channels: int
     size: tuple[int, int]
     step: tuple[int, int]
 
     def positions(self, rows: int, columns: int) -> tuple[int, int]:
-        """How many windows an image has down and along."""
+        """(number of windows down a column of an image, number along a row)."""
         return -(-rows // self.step[0]), -(-columns // self.step[1])
 
     def cells(self, rows: int, columns: int) -> Iterator[tuple[int, int, tuple[slice, slice]]]:
-        """Each place of a window, and the numbers of a padded image that all windows have there."""
+        """Yields, for each element of a window, its row and column, and the slices of a padded image that hold this
+        element of all windows.
+        """
         down, along = self.positions(rows, columns)
         for y, x in np.ndindex(self.size):
             rows_read = slice(y, y + down * self.step[0], self.step[0])
@@ -574,7 +576,7 @@ class _GridWindows(NamedTuple):
         return rows + self.size[0] + self.step[0], columns + self.size[1] + self.step[1]
 
     def inside(self, rows: int, columns: int) -> tuple[slice, slice]:
-        """The slices of the padded image that are the image."""
+        """The slices of the padded image that hold the image."""
         top, left = self.size[0] // 2, self.size[1] // 2
         return slice(top, top + rows), slice(left, left + columns)
 
@@ -588,7 +590,9 @@ def _grid_windows(op: Op) -> _GridWindows:
 
 
 def _images(x: Any, row: Any, column: Any) -> list[tuple[int, int, int]]:
-    """The beginning of each sequence's image in X, its rows and its columns. Raises ValueError for other counts."""
+    """For each sequence of X: (start, rows, columns) of its image. Raises ValueError if the numbers of sequences
+    differ.
+    """
     starts, rows, columns = (sequences(of, slot)[1][0] for of, slot in ((x, "X"), (row, "ROW"), (column, "COLUMN")))
     if not len(starts) == len(rows) == len(columns):
         raise ValueError(f"X has {len(starts) - 1} sequences, ROW {len(rows) - 1} and COLUMN {len(columns) - 1}")
@@ -596,7 +600,9 @@ def _images(x: Any, row: Any, column: Any) -> list[tuple[int, int, int]]:
 
 
 def _numbers(x: Array, start: int, dims: tuple[int, int, int]) -> Array:
-    """The image that begins at a number of X. As in Fluid, it may reach into the next ones; after the last come 0s."""
+    """The image that begins at element `start` of X. As in Fluid, it may extend into the following images; beyond the
+    last one it is 0.
+    """
     count = dims[0] * dims[1] * dims[2]
     held = x[start : start + count]
     return np.concatenate([held, np.zeros(count - len(held), x.dtype)]).reshape(dims)
@@ -672,7 +678,7 @@ def _children(edges: Array, room: int) -> list[list[int]]:
 
 
 def _subtree(root: int, levels: int, children: list[list[int]]) -> list[tuple[int, int, int, int]]:
-    """The nodes of a subtree: each with its place among its siblings from 1, how many these are, and its depth."""
+    """The nodes of a subtree: (node, its place among its siblings from 1, number of siblings, depth)."""
     found, seen, open_nodes = [(root, 1, 1, 0)], {root}, [(root, 0)]
     while open_nodes:
         node, depth = open_nodes[-1]
@@ -689,7 +695,9 @@ def _subtree(root: int, levels: int, children: list[list[int]]) -> list[tuple[in
 
 
 def _weights(edges: Array, room: int, levels: int, kind: np.dtype[np.generic]) -> Array:
-    """How much each node counts in the subtree of each: [3, subtrees, nodes], from the left, the right and the top."""
+    """The weights of each node in the subtree of each node, [3, subtrees, nodes]: by the place from the left, from the
+    right, and by depth.
+    """
     weights = np.zeros((3, room, room), kind)
     children = _children(edges, room)
     rows = [(root, *entry) for root in range(len(children)) for entry in _subtree(root, levels, children)]

@@ -38,7 +38,9 @@ def _cvm_grad(op: Op) -> Run:
     skipped = 2 if flag(op, "use_cvm") else 0
 
     def run(X: Array | LoDTensor, CVM: Array | LoDTensor, Y_GRAD: Array | LoDTensor) -> Array | LoDTensor:
-        """The first two columns get the counts of CVM in place of a gradient, for a table that adds them up."""
+        """Gradient of cvm. The first two columns of X@GRAD get the counts of CVM instead of a gradient, for a table
+        that adds them up.
+        """
         counts, rows = plain(CVM), len(plain(X))
         if isinstance(X, LoDTensor):
             if len(X.lod[-1]) != len(counts) + 1:
@@ -53,8 +55,8 @@ def _cvm_grad(op: Op) -> Run:
 
 
 def _shown(op: Op, x: Array) -> Array | None:
-    """The mask of the elements that count: those of slots whose first element, the number of shows, is not 0. None:
-    all.
+    """A mask of the elements that count: those of slots whose first element, the number of shows, is not 0. None if all
+    count.
     """
     width = int_attr(op, "slot_dim", -1)
     if width <= 0:
@@ -97,7 +99,9 @@ def _data_norm_values(op: Op) -> Run:
     lod="none",
 )
 def _data_norm_grad(op: Op) -> Run:
-    """The "gradients" of the statistics are no derivatives but the batch's contributions, which an optimizer adds."""
+    """Gradient of data_norm. The "gradients" of the statistics are no derivatives but the batch's contributions, which
+    an optimizer adds.
+    """
     shifts, epsilon, wants_x = flag(op, "enable_scale_and_shift"), real(op, "epsilon"), wanted(op, "X@GRAD")
 
     def run(scale_w: Array | None, X: Array, Means: Array, Scales: Array, Y_GRAD: Array) -> tuple[Array | None, ...]:
@@ -172,7 +176,7 @@ def _with_steps(value: Array, ends: list[int]) -> LoDTensor:
 
 
 def _single(value: Array) -> LoDTensor:
-    """A value whose sequences are single rows."""
+    """The value as a ragged tensor with a sequence for each row."""
     return _with_steps(value, list(range(len(value) + 1)))
 
 
@@ -191,13 +195,13 @@ def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_G
 # and its row in X. RankParam has a block of as many rows as X has columns for each pair of ranks.
 #
 # `pyramid_hash` takes the groups of 2 to `pyramid_layer` words that follow each other in a sequence, short ones first.
-# Each gets `num_emb` numbers of W in parts of `rand_len`: the part from element j on begins where the group's hash with
-# the seed j says. A filter says which groups count.
+# Each gets `num_emb` numbers of W in parts of `rand_len`: the part from element j on begins at the position that the
+# group's hash with seed j gives. A Bloom filter determines which groups count.
 
 
 def _pairs(x: Array, ranks: Array, param: Array, most: int) -> tuple[Array, Array, Array]:
-    """For each row of X and each other: the row of X [rows, others, width], 0 for none, the number of its block, and
-    the blocks [pairs, width, columns].
+    """For each row of X and each of its others: (the other's row of X [rows, others, width], 0 if there is none; the
+    number of its parameter block), and the blocks [pairs, width, columns].
     """
     if len(ranks) != len(x) or ranks.shape[1] != 2 * most + 1 or len(param) != most * most * x.shape[1]:
         raise ValueError(
@@ -251,9 +255,9 @@ def _pyramid(op: Op) -> _Pyramid:
 
 
 def _groups(words: Array, offsets: list[int], layers: int) -> tuple[Array, list[Array]]:
-    """The sequence of each group, and the words of the groups as bits [groups, words], by length.
+    """(sequence of each group, words of the groups as bits [groups, words] by length).
 
-    Groups are in the order of their length, then in that of the sequences.
+    Groups are ordered by length, then by sequence.
     """
     sequence: list[Array] = []
     bits: list[Array] = []
@@ -266,7 +270,7 @@ def _groups(words: Array, offsets: list[int], layers: int) -> tuple[Array, list[
 
 
 def _rand_r(seed: int, count: int) -> Array:
-    """The first numbers, 0 to 1, that C's `rand_r` of the GNU library draws from a seed."""
+    """The first `count` numbers in [0, 1] of the GNU C library's `rand_r` after the seed."""
     with np.errstate(over="ignore"):
         factors = np.multiply.accumulate(np.full(3 * count, 1103515245, np.uint32), dtype=np.uint32)
         before = np.add.accumulate(np.concatenate([np.uint32([1]), factors[:-1]]), dtype=np.uint32)
@@ -317,7 +321,7 @@ def _pyramid_hash(
 def _pyramid_hash_grad(
     X: Any, W: Any, DropPos: Any, X_Temp_Out: Any, Out_GRAD: Any, context: ExecutionContext, *, op: Op
 ) -> None:
-    """Moves W against its gradient by the rate `lr` itself, as no optimizer does; X gets none."""
+    """Gradient of pyramid_hash. It updates W itself with the rate `lr`, as no optimizer does; X gets no gradient."""
     of, (x, lod) = _pyramid(op), sequences(X, "X")
     sequence, bits = _groups(plain(X_Temp_Out).reshape(-1)[: len(x)], lod[0], of.layers)
     order = np.argsort(sequence, kind="stable")
@@ -336,7 +340,9 @@ def _pyramid_hash_grad(
 def _tdm_child_values(
     X: Array, TreeInfo: Array, *, child_nums: int, kind: str = per_op(lambda op: numpy_dtype(int_attr(op, "dtype")))
 ) -> tuple[Array, Array]:
-    """A row of TreeInfo is the item, the level, the parent and the children of a node; 0 stands for none."""
+    """Kernel of tdm_child. A row of TreeInfo holds the item, the level, the parent and the children of a node; 0 stands
+    for none.
+    """
     if TreeInfo.shape[1] < child_nums + 3:
         raise ValueError(f"TreeInfo has {TreeInfo.shape[1]} columns, {child_nums} children need {child_nums + 3}")
     check_ids(X, len(TreeInfo), "node")
@@ -357,7 +363,7 @@ def _others(rng: Iterator[int], layer: Array, positive: int, count: int) -> list
 
 
 def _numbers(seed: int, classes: int) -> Iterator[int]:
-    """Uniform numbers below `classes`, those of Fluid's sampler with this seed."""
+    """Yields the numbers of Fluid's uniform sampler with this seed, below `classes`."""
     start, count = 0, 256
     while True:
         yield from evenly(mersenne_words(seed, start + count)[start:], 64, classes).tolist()
@@ -421,7 +427,7 @@ def _source(op: Op, surroundings: Surroundings) -> Callable[[int], Array]:
 
 
 def _draw(source: Callable[[int], Array], wanted: int, classes: int) -> tuple[Array, int]:
-    """Distinct classes from the log-uniform distribution, in the order drawn, and the number of draws."""
+    """(distinct classes from the log-uniform distribution, in the order drawn; number of draws)."""
     count = 4 * wanted
     while True:
         drawn = (np.exp(source(count) * 2.0**-64 * np.log(classes + 1)).astype("int64") - 1) % classes

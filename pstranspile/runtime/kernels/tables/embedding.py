@@ -121,7 +121,7 @@ def _lookup_grad(op: Op) -> Run:
 
 
 def _require_sum(op: Op) -> None:
-    """Raises ValueError for another combiner: Fluid 1.8.5 has none."""
+    """Raises ValueError for any combiner but `sum`, the only one of Fluid 1.8.5."""
     if op.attrs["combiner"] != "sum":
         raise ValueError(f"combiner is {op.attrs['combiner']!r}, it must be 'sum'")
 
@@ -197,11 +197,13 @@ _MOST = 1 << 63
 """The largest number of elements of a table."""
 
 _AT_ONCE = 1 << 12
-"""Rows whose first values are drawn at once: a draw takes many times the memory of its result."""
+"""The number of rows whose initial values are drawn at once: a draw takes many times the memory of its result."""
 
 
 def _drawer(op: Op) -> Draw | None:
-    """A function that draws the elements of rows; None if all start with one value. Raises ValueError."""
+    """A function that draws the elements of rows; None if all elements start with one value. Raises ValueError for a
+    bad setting.
+    """
     kind = text(op, "initializer")
     if kind not in INITIALISERS:
         raise ValueError(f"initializer is {kind!r}; it takes {', '.join(INITIALISERS)}")
@@ -231,8 +233,8 @@ def _large_table(op: Op) -> Run:
 
     def run(surroundings: Surroundings) -> LargeTable:
         key, first = surroundings.stream(name, int_attr(op, "seed"))
-        assert isinstance(key, int)  # the stream of a value that does not belong to a batch
-        first = 0 if any_id else first  # ids count from the start of the whole table
+        assert isinstance(key, int)  # the initial values do not belong to rows of a batch, so the key is a number
+        first = 0 if any_id else first  # with any_id, ids count from the start of the whole table
 
         def initial(ids: Array) -> Array:
             out = np.full((len(ids), width), real(op, "value"), kind)
@@ -325,7 +327,7 @@ def _merge_ids(
 
 
 def _spans(sections: Sequence[int]) -> list[slice]:
-    """The rows of sections that lie one after the other."""
+    """Slices of the rows of consecutive sections."""
     return [slice(start, end) for start, end in pairwise(accumulate(sections, initial=0))]
 
 

@@ -33,7 +33,7 @@ from pstranspile.runtime.values.encoding import to_float16
 
 
 def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:
-    """The requested dims: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
+    """The dims of the result: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
     return listed(tensor, parts, ints_attr(op, "shape"))
 
 
@@ -54,7 +54,7 @@ def _of_kind(kind: str, number: float) -> Any:
 
 
 def _plain_constant(op: Op) -> str | None:
-    """The constant as an expression, if it depends on the op's attributes only."""
+    """The constant as an expression, if it depends on the op's attributes only; otherwise None."""
     if any(op.input_names):
         return None
     kind = numpy_dtype(int_attr(op, "dtype", 5))
@@ -83,7 +83,9 @@ def _fill_constant(op: Op) -> Run:
 
 
 def dims_like(op: Op, like: Array | LoDTensor) -> tuple[int, ...]:
-    """The dims of a ..._batch_size_like op: `shape`, one of them that of Input (with LoD: its number of sequences)."""
+    """The dims of the result of a ..._batch_size_like op: `shape`, in which one dim is that of Input (with LoD: its
+    number of sequences).
+    """
     dims = list(ints_attr(op, "shape"))
     source = int_attr(op, "input_dim_idx")
     ragged = isinstance(like, LoDTensor)
@@ -255,7 +257,7 @@ def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
 # Numbers belong to elements of the output variable, see pstranspile.runtime.kernels.random.
 
 Draw: TypeAlias = Callable[[Source, int, int], Array]
-"""From a stream, an offset and a count to that many numbers."""
+"""A function from a stream, an offset and a count to that many numbers."""
 
 
 def drawer(op: Op, kind: str) -> Draw:
@@ -322,7 +324,7 @@ def _random_like(op: Op) -> Run:
 
 
 def _kept_share(op: Op) -> tuple[float, float]:
-    """The divisor of the kept elements in training, and the factor of all elements in test mode."""
+    """(divisor of the kept elements in training, factor of all elements in test mode) of dropout."""
     rate, way = real(op, "dropout_prob"), text(op, "dropout_implementation")
     if not 0 <= rate <= 1:
         raise ValueError(f"dropout_prob is {rate!r}, not a probability")
@@ -391,7 +393,7 @@ def _randint(op: Op) -> Run:
 
 
 def _order(key: Source, offset: int, count: int) -> Array:
-    """The integers below `count` in random order."""
+    """The integers 0 to count - 1 in random order."""
     return np.argsort(words(key, offset, count), kind="stable")
 
 
@@ -445,7 +447,9 @@ def _after(state: int, count: int) -> int:
 
 
 def _drawn(state: int, top: int) -> tuple[int, int]:
-    """A number of 0 .. top, and the state afterwards. Numbers beyond a multiple of top + 1 are drawn again."""
+    """(a number of 0 .. top, the generator's state afterwards). Numbers beyond the last multiple of top + 1 are drawn
+    again.
+    """
     share = (_MODULUS - 2) // (top + 1)
     while True:
         state = _after(state, 1)

@@ -31,7 +31,7 @@ def _gather_grad(X: Array, Index: Array, Out_GRAD: Array, *, overwrite: bool) ->
     result = np.zeros(X.shape, Out_GRAD.dtype)
     numbers = _row_numbers(Index, len(X), "Index")
     if overwrite:
-        result[numbers] = Out_GRAD  # the last one wins where numbers repeat
+        result[numbers] = Out_GRAD  # if indices repeat, the last update remains
     else:
         add_rows(result, numbers, Out_GRAD)
     return result
@@ -235,7 +235,7 @@ def _largest(rows: Array, k: int) -> Array:
     if k * _FEW < width and rows.dtype.kind == "f" and not np.isnan(rows).any():
         least = np.partition(rows, width - k, axis=1)[:, width - k]
         wanted = rows >= least[:, None]
-        if np.count_nonzero(wanted) == k * len(rows):  # no other element equals the smallest chosen one
+        if np.count_nonzero(wanted) == k * len(rows):  # no other element equals the smallest selected one
             flat = wanted.reshape(-1).nonzero()[0].reshape(-1, k)  # faster than places in two dims
             order = np.argsort(-rows.take(flat), axis=1, kind="stable")
             return np.take_along_axis(flat, order, axis=1) - np.arange(0, rows.size, width)[:, None]
@@ -259,7 +259,9 @@ def _arg_max_values(op: Op) -> Run:
 
 
 def places_along(op: Op, find: Callable[..., Array]) -> Run:
-    """The indices along `axis` that `find` (numpy's argmax or argmin) gives, as the op's attributes ask."""
+    """The kernel of arg_max or arg_min: the indices along `axis` that `find` (numpy's argmax or argmin) gives, in the
+    form that the op's attributes request.
+    """
     axis, keep, number = int_attr(op, "axis"), flag(op, "keepdims"), int_attr(op, "dtype", -1)
     made = numpy_dtype(number) if number >= 0 else "int64"
 

@@ -20,7 +20,9 @@ from pstranspile.runtime.values import Array, LoDTensor
 
 
 def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array | None]]:
-    """The kernel that gives XShape and a copy of `change(X)`, as X may be updated in place later."""
+    """The kernel of an op with XShape: it returns a copy of `change(X)`, as X may be updated in place later, and
+    XShape.
+    """
     named = wanted(op, "XShape")
 
     def run(x: Array) -> tuple[Array, Array | None]:
@@ -211,14 +213,14 @@ def _stack_values(X: list[Array], surroundings: Surroundings, *, op: Op, axis: i
 
 
 def stacked(parts: Sequence[Array], axis: int, var: Var | None) -> Array:
-    """The parts along a new dim. Single elements, which Fluid has as 0-d tensors, make one dim as declared."""
+    """The parts along a new dim. Single elements, which are 0-d tensors in Fluid, form one dim as declared."""
     dims = parts[0].shape
     if all(part.shape == dims for part in parts):
         at = axis % (len(dims) + 1)
         wide = (*dims[:at], 1, *dims[at:])
         whole = np.concatenate([part.reshape(wide) for part in parts], axis=at)
     else:
-        whole = np.stack(parts, axis=axis)  # which says what is wrong
+        whole = np.stack(parts, axis=axis)  # raises the error that describes what is wrong
     if parts[0].shape == (1,) and var is not None and var.tensor is not None and len(var.tensor.shape) == 1:
         return whole.reshape(-1)
     return whole
@@ -249,7 +251,7 @@ def _unstack_grad_values(Y_GRAD: list[Array], surroundings: Surroundings, *, op:
 
 
 def _columns(op: Op, width: int) -> slice:
-    """The columns that a partial op takes of parts of this width. Raises ValueError if they don't exist."""
+    """The columns that a partial op selects from parts of this width. Raises ValueError if they don't exist."""
     start, length = int_attr(op, "start_index"), int_attr(op, "length", -1)
     begin = start + width if start < 0 else start
     end = width if length < 0 else begin + length
@@ -364,7 +366,9 @@ def _pad_constant_like_grad(Y: Array, Out_GRAD: Array) -> Array:
 
 
 def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
-    """The slice of x that is taken; -1 in `shape` means up to the end. Raises ValueError if x is smaller."""
+    """The slice of x from `offsets` on with the dims `shape`; -1 means up to the end. Raises ValueError if x is
+    smaller.
+    """
     offsets = offsets or (0,) * x.ndim
     if len(offsets) != x.ndim or len(shape) != x.ndim:
         raise ValueError(f"X has {x.ndim} dims, offsets is {list(offsets)}, shape is {list(shape)}")
@@ -413,11 +417,11 @@ def _crop_grad(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | Non
 
 
 def _parts(op: Op) -> Run:
-    """A function from the dims of a tensor, and optional tensors with starts and ends, to an index."""
+    """A function from the dims of a tensor, and optional tensors with starts and ends, to the index of the slice."""
     axes, starts, ends = ints_attr(op, "axes"), ints_attr(op, "starts"), ints_attr(op, "ends")
 
     fixed: dict[int, tuple[slice, ...]] = {}
-    """The index by rank, if no tensor gives starts or ends."""
+    """The index by rank, if neither starts nor ends come as tensors."""
 
     def index(
         dims: tuple[int, ...], start: Array | None, end: Array | None, start_parts: list[Array], end_parts: list[Array]
@@ -473,7 +477,7 @@ def _slice_grad(
 
 
 def _sum_of_repeats(gradient: Array, times: Dims, dims: Dims) -> Array:
-    """The sum of a gradient over the repeats of a tensor of these dims."""
+    """The gradient of a tensor of dims `dims` that was repeated: the sum over the repeats."""
     pairs = [dim for pair in zip(times, dims, strict=True) for dim in pair]
     return np.add.reduce(gradient.reshape(pairs), axis=tuple(range(0, len(pairs), 2)))
 
@@ -508,7 +512,7 @@ def _steps(
             raise ValueError(f"axes has {axis}, but Input has {len(dims)} dims")
         low, high = span(axis, dims[axis], start, end, step)
         index[axis] = slice(low, high, step)
-        if step < 0:  # as in Fluid counted from the far end: that element is there, last
+        if step < 0:  # as in Fluid, counted from the other end: the element is included, as the last one
             count = len(range(low, high, -step))
             index[axis] = slice(low + (1 - count) * step, low - 1 if low else None, step) if count else slice(0)
     return tuple(index)

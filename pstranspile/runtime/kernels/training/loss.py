@@ -47,7 +47,7 @@ def _sum_of_classes(x: Array) -> Array:
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
-    """The class of every row, and a mask of the rows that count (None: all). Ignored rows get class 0.
+    """(class of every row, mask of the rows that count; None: all). Ignored rows get class 0.
 
     Raises ValueError for labels that are no class.
     """
@@ -64,7 +64,7 @@ def _label_shape(x: Array, label: Array) -> tuple[int, ...]:
 
 
 def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array | None]:
-    """The element of every row of x at its label, and a mask of the rows that count."""
+    """(element of every row of x at its label, mask of the rows that count; None: all)."""
     result = np.empty(label.size, x.dtype)
     if loops.pick(x, label, result, ignore_index):
         return result, None
@@ -190,7 +190,8 @@ def _sigmoid_cross_entropy_values(X: Array, Label: Array, *, ignore_index: int =
 
 
 def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
-    """`loss` where the label counts and 0 elsewhere; to normalize, divided by the number of labels that count.
+    """`loss` where the label is not ignored, else 0; with `normalize`, divided by the number of labels that are not
+    ignored.
 
     A fractional label is truncated for the comparison.
     """
@@ -325,9 +326,11 @@ def _sigmoid_focal_loss_grad(X: Array, Label: Array, FgNum: Array, Out_GRAD: Arr
 
 @plain_kernel("teacher_student_sigmoid_loss", "Y")
 def _teacher_student_sigmoid_loss_values(X: Array, Label: Array) -> Array:
-    """A label below 0 has no teacher's score: below -1 it says no click, else a click.
+    """Kernel of teacher_student_sigmoid_loss. Label combines a click and a teacher's score: below -1 no click, from -1
+    to below 0 a click, both without a score; from 0 to below 1 no click with the score Label; from 1 a click with
+    the score Label - 1.
 
-    From 0 on the score is added to it: below 1 no click, else a click.
+    The loss is the cross entropy of sigmoid(X) with the click, plus that with the score, if there is one.
     """
     single = np.maximum(X, 0) + np.log1p(np.exp(-np.abs(X)))
     without = np.where(Label < -1, single, single - X)
@@ -368,7 +371,7 @@ formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} *
 
 
 def _row_sums(x: Array) -> Array:
-    """The sum of each row, as a column."""
+    """The sum of each row, as a column [rows, 1]."""
     return np.add.reduce(x, axis=tuple(range(1, x.ndim))).reshape(-1, 1)
 
 
@@ -406,7 +409,7 @@ def _smooth_l1_loss_grad_values(op: Op) -> Run:
 
 
 def _against_label(x: Array, label: Array) -> tuple[Array, Array]:
-    """For each row of x the excess of its elements over the one at the label, and a mask of the label."""
+    """(x minus the element at the label, for each row; mask of the label)."""
     rows = x.reshape(-1, x.shape[-1])
     check_ids(label, rows.shape[1], "the label")
     at = label.reshape(-1, 1) == np.arange(rows.shape[1])
@@ -450,7 +453,7 @@ def _kldiv_loss_grad(
 
 
 def _class_weights(op: Op, x: Array, label: Array, weight: Array | None) -> tuple[Array, Array]:
-    """The class and the weight of each label, both with the label's dims; both 0 for ignored labels."""
+    """(class of each label, its weight), both with the label's dims; both 0 for ignored labels."""
     ignored = label == int_attr(op, "ignore_index", -100)
     check_ids(label[~ignored], x.shape[1], "the label")
     classes = np.where(ignored, 0, label)
@@ -510,7 +513,7 @@ def _center_loss_grad(SampleCenterDiff: Array, Loss_GRAD: Array) -> Array:
 
 # Kernels. Losses over a few of many classes.
 
-# Kernels: what both losses share
+# Kernels: functions that both losses share
 
 
 def _scores(x: Array, weight: Array, bias: Array | None, classes: Array) -> Array:
@@ -556,7 +559,9 @@ def _sampler(op: Op) -> int:
 
 
 _Expected: TypeAlias = Callable[["Array | None", Array, Any], Array]
-"""From the listed probabilities, classes and a dtype to the expected count of each class among the samples."""
+"""A function from the listed probabilities, classes and a dtype to the expected count of each class
+among the samples.
+"""
 
 
 def _expected(op: Op) -> _Expected:
@@ -601,11 +606,13 @@ def evenly(words: Array, width: int, classes: int) -> Array:
 
 
 _Bits: TypeAlias = Callable[[int, int], Array]
-"""From a width in bits (32 or 64) and a count to that many random words, as uint64."""
+"""A function from a width in bits (32 or 64) and a count to that many random words, as uint64."""
 
 
 def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
-    """The random words of the op's seed, which Fluid draws, or of the program's; equally many for each row."""
+    """A function for random words: those that Fluid draws with the op's seed, or those of the program's seed; equally
+    many for each row.
+    """
     seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
 
     def seeded(width: int, count: int) -> Array:

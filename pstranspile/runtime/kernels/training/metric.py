@@ -26,7 +26,9 @@ def _auc_values(op: Op) -> Run:
     own, named = owned(op, "StatPos StatNeg"), wanted(op, "AUC")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
-        """Updates the statistics in place, and gives the histogram of them that counts (see `_slide`)."""
+        """Updates the statistics in place, and returns the part of them that is the current histogram
+        (see `_slide`).
+        """
         if steps == 0:  # Fluid's startup program makes one element too many, which the op ignores
             if stat.shape != (1, buckets):
                 stat = stat.reshape(-1)[:buckets].reshape(1, buckets).copy()
@@ -64,7 +66,7 @@ def _slide(flat: Array, bins: Array, buckets: int, steps: int) -> None:
 
 
 _LARGEST_EXACT = 1 << 61
-"""Below this, twice the area is a sum of 64-bit integers."""
+"""Up to this number, twice the area is exact as a sum of 64-bit integers."""
 
 
 def _area(positive: Array, negative: Array) -> float:
@@ -72,7 +74,7 @@ def _area(positive: Array, negative: Array) -> float:
     below = np.add.accumulate(positive, dtype="int64")
     positives, negatives = below.item(-1), int(np.add.reduce(negative))
     whole = positives * negatives
-    below += below  # twice the positives in the buckets up to each, less half of those in it
+    below += below  # twice the positives in the buckets up to each, minus the positives in the bucket itself
     below -= positive
     if whole < _LARGEST_EXACT:
         area = (2 * whole - int(np.dot(negative, below))) / 2
@@ -82,7 +84,7 @@ def _area(positive: Array, negative: Array) -> float:
 
 
 def _share(part: Array, rest: Array) -> Array:
-    """part / (part + rest); 1 if both are 0, as nothing is wrong there."""
+    """The share part / (part + rest); 1 if both are 0, as nothing is wrong there."""
     whole = part + rest
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 1)
 
@@ -108,7 +110,9 @@ def _precision_recall_values(op: Op) -> Run:
     def run(
         MaxProbs: Array, Indices: Array, Labels: Array, Weights: Array | None, StatesInfo: Array | None
     ) -> tuple[Array, Array, Array]:
-        """States of a class: the weights of its true and false positives, true and false negatives."""
+        """The states of a class are the summed weights of its true positives, false positives, true negatives and false
+        negatives.
+        """
         indices, labels = Indices.reshape(-1), Labels.reshape(-1)
         check_ids(indices, classes, "the class")
         check_ids(labels, classes, "the label")

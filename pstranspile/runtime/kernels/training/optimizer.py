@@ -45,8 +45,8 @@ REPLACING = frozenset({"sgd", "momentum", "adam"})
 def replaced(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[Array, Array]]:
     """A function from the parameter and the gradient to the array to read and the array to write.
 
-    They are the same if the op writes the same variable and it is writable. Otherwise a dense update writes new memory,
-    and a sparse update changes a copy.
+    Both are the same array if the op reads and writes the same variable and it is writable. Otherwise a dense update
+    writes new memory, and a sparse update changes a copy.
     """
     kept = in_place(op, "Param", "ParamOut")
 
@@ -68,7 +68,7 @@ PIECE = 1 << 16
 def whole(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, ...], ...]:
     """The dense gradient and the arrays that an update changes in place, as a tuple of one item.
 
-    Sparse rows count as a gradient that is zero in all other rows. Without any rows there is no gradient and no item.
+    Sparse rows are a gradient that is zero in all other rows. Without any rows the result is empty.
     """
     if isinstance(gradient, SelectedRows):
         if not len(gradient.rows):
@@ -101,7 +101,7 @@ def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Arr
 def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
     """Updates the rows as `update_rows` does, and calls `step(None, *pieces of the tables)` for all other rows.
 
-    For elementwise updates, whose result does not depend on the position of an element.
+    It may only be used for elementwise updates, whose result does not depend on the position of an element.
     """
     merged = merge_rows([gradient])
     check_ids(merged.rows, len(tables[0]), "row")
@@ -144,7 +144,7 @@ def _pieces_of_rows(gradient: SelectedRows, arrays: Sequence[Array]) -> Iterator
 # Updates of large tables: an optimizer's kernel applied only to the rows of the gradient.
 
 _AT_ONCE = 1 << 14
-"""Rows that are updated at once."""
+"""The most rows that are updated at once."""
 
 
 def is_update(op: Op) -> bool:
@@ -450,7 +450,9 @@ def _adam_scales(beta1: float, beta2: float, epsilon: float, kind: Any) -> tuple
 
 
 def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> Array | None:
-    """Updates the moments with a gradient and its square, in place; gives a scratch array."""
+    """Updates the moments with a gradient and its square, in place. Returns an array that may be used as scratch
+    memory.
+    """
     m *= scales.kept1
     v *= scales.kept2
     if g is None:
@@ -669,7 +671,7 @@ def _adadelta(op: Op) -> Run:
             change = root((b + epsilon) / (a + epsilon)) * g
             b *= rho
             b += (1 - rho) * (change * change)
-            # Fluid computes the step again, from the new average if it is updated in place
+            # Fluid computes the step a second time, from the new average if that is updated in place
             step = root((b + epsilon) / (a + epsilon)) * g if in_place else change
             p -= step if rate is None else rate * step
         return param, of_grad, of_update
