@@ -46,7 +46,7 @@ def received(path: str) -> Any:
     """The value in a file that holds what `carried` has given. Raises DiagnosticError for what its script raises."""
     places, script, data = pickle.loads(Path(path).read_bytes())
     known = {os.path.abspath(place) for place in sys.path}
-    sys.path += [place for place in places if place not in known]
+    sys.path.extend(place for place in places if place not in known)
     return _Unpickler(io.BytesIO(data), script).load()
 
 
@@ -54,16 +54,21 @@ class _Pickler:
     """Takes objects apart, and notes the first that the script defines."""
 
     def __init__(self) -> None:
-        self.of_script = ""
+        self._of_script: list[str] = []
+
+    @property
+    def of_script(self) -> str:
+        """The name of the first class or function that the script defines; "" for none."""
+        return self._of_script[0] if self._of_script else ""
 
     def bytes_of(self, value: Any) -> bytes:
         """The bytes of a value."""
-        noted, buffer = self, io.BytesIO()
+        noted, buffer = self._of_script, io.BytesIO()
 
         class Noting(pickle.Pickler):
             def reducer_override(self, obj: Any) -> Any:
                 if isinstance(obj, type | FunctionType) and obj.__module__ == _SCRIPT:
-                    noted.of_script = noted.of_script or obj.__qualname__
+                    noted.append(obj.__qualname__)
                 return NotImplemented
 
         Noting(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
