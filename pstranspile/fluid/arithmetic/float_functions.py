@@ -42,8 +42,8 @@ _FINE_FALLS = (
     "7f7f 77f7 6f7d 6ddd 376d 5b5b 356d 2b56 5555 2aaa 2a55 52a9 252a 2949 2529 1292",
     "5b6d 35b6 356a 3555 2aaa 4aa9 2952 294a 1494 2492 2492 4922 1224 1224 2222 2222",
 )
-"""For each of the first four bits, 15 bits that mark at which of the 16 last parts the estimate falls
-by one more unit.
+"""For each value of the first four bits, 15 bits that mark at which of the 16 last parts the estimate falls by one more
+unit.
 """
 
 _SMALLEST = 2.0**-126
@@ -65,7 +65,7 @@ def _estimates() -> Array:
 def reciprocal_estimate(x: Array) -> Array:
     """The estimate of 1 / sqrt(x) that the instruction gives, for an f32 array of positive normal numbers."""
     bits = x.view(np.uint32)
-    halved_exponent = (bits + np.uint32(1 << 23)) >> 24  # 64 more than half of it, rounded down
+    halved_exponent = (bits + np.uint32(1 << 23)) >> 24  # half of the exponent, rounded down, plus 64
     halved_exponent <<= 23
     result = _estimates().take((bits >> 11) & 0x1FFF)  # by the last bit of the exponent, and 12 bits of the mantissa
     result -= halved_exponent
@@ -240,8 +240,8 @@ def shares_of_exp(x: Array) -> tuple[Array, Array]:
 
 
 def sum_of_lanes(x: Array) -> Array:
-    """The sum along the last axis, kept as a dim: the sums of eight lanes are folded pairwise, then the remaining
-    elements are added.
+    """The sum along the last axis, kept as a dim: eight lanes are summed and added up pair by pair, then the remaining
+    elements are added one by one.
     """
     count = x.shape[-1]
     if not count:

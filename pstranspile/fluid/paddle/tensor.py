@@ -435,7 +435,7 @@ def topk(x: Any, k: Any, axis: int | None = None, largest: bool = True, sorted: 
         order[axis % (last + 1)], order[last] = last, axis % (last + 1)
         x = L.transpose(x, order)
     values, places = L.topk(x if largest else L.scale(x, -1.0), k)
-    values.stop_gradient = x.stop_gradient  # as in sort
+    values.stop_gradient = x.stop_gradient  # Fluid's op has no gradient, like that of sort
     values = values if largest else L.scale(values, -1.0)
     if order == list(range(last + 1)):
         return values, places
