@@ -87,7 +87,7 @@ def _run(session: Session) -> int:
         tell(interrupted(stop))
         return INTERRUPTED
     except Exception as problem:
-        if isinstance(problem, BrokenPipeError) and is_unread():  # not a connection of the script's own
+        if isinstance(problem, BrokenPipeError) and is_unread():  # else a connection of the script itself has broken
             return unread()
         if sys.excepthook is not sys.__excepthook__:
             raise

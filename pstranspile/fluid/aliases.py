@@ -151,7 +151,7 @@ class _Finder(MetaPathFinder):
                 known = {**known, **vars(import_module(f"{HERE}.interface"))}
             if isinstance(known.get(last), FunctionType):
                 return ModuleSpec(fullname, _FunctionLoader(known[last]))
-            if last in known or is_part(ours(parent)):  # a name of a module is no module
+            if last in known or is_part(ours(parent)):  # a name in a module is not a module
                 return None
             near = nearest(last, _modules_in(parent), _MISSPELT) if parent else None
             if near is not None:

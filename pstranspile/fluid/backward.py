@@ -52,7 +52,7 @@ def append_backward(
     wanted = _names("parameter_list", parameter_list, (list, tuple, set))
     asked = (
         sorted(wanted) if isinstance(parameter_list, set) and wanted else wanted
-    )  # the same program in every process
+    )  # sorted, so that every process builds the same program
     without = _no_grad_names(no_grad_set)
     pairs = autodiff.append_backward(program.live(), loss.name, asked, without, placed=cut is None)
     if cut is not None:
@@ -84,7 +84,7 @@ def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
         for op in made:
             draft.ops.append(op)
             whole = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
-            context = {name: var for name, var in whole.items() if name == gradient_name(var)}  # no terms of sums
+            context = {name: var for name, var in whole.items() if name == gradient_name(var)}  # not terms of sums
             for callback in callbacks:
                 callback(block, context)
     program.current_block_idx = current

@@ -241,7 +241,9 @@ class Executor:
     def _values(
         self, program: Program, fed: Fed, names: list[str], scope: Scope, devices: int
     ) -> tuple[Mapping[str, Any], Mapping[str, list[Any]]]:
-        """The fetched values as one device has them, and by name those of which each of several devices has its own."""
+        """Two mappings by name: the fetched values, and for those that differ from device to device, the list of each
+        device's value.
+        """
         frozen = program.freeze()
         facts = self._facts.get(id(frozen))
         if facts is None:

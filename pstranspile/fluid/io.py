@@ -548,8 +548,8 @@ def save_state(program: Any, model_path: str, protocol: int) -> None:
 
 
 def _whole_tables(program: Program, names: Iterable[str]) -> dict[str, Any]:
-    """The values of those of the variables that are large tables, or states of them. Raises ValueError for a table with
-    a row for every id that is too large for one value.
+    """The values of the large tables and of their states among the variables, by name. Raises ValueError for a table
+    with a row for every id that is too large for one value.
     """
     scope = global_scope().core
     held = {name: scope.get(name) for name in names}

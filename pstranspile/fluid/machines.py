@@ -266,7 +266,7 @@ class ServerMachine(Machine):
             with ended_by_signals():
                 play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)
         except SystemExit as stop:
-            if stop.code == 128 + signal.SIGINT or not is_launched():  # a launcher tells which processes it ends
+            if stop.code == 128 + signal.SIGINT or not is_launched():  # a launcher reports which processes it ends
                 print(": ".join(filter(None, ("interrupted", "; ".join(flag.waits())))), file=sys.stderr)
             raise
         finally:

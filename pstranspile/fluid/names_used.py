@@ -548,7 +548,7 @@ def _of_object(held: Any, part: str) -> tuple[str, str]:
         getattr(held, part)
     except (AttributeError, NotHere) as problem:
         return MISSING, _why(problem)
-    except Exception:  # it is there, and needs what the script does before
+    except Exception:  # the attribute exists, but needs an earlier call by the script
         return SUPPORTED, ""
     return SUPPORTED, ""
 

@@ -74,7 +74,7 @@ Version: Any = _OF_PROGRAMS["Version"]
 INT, FLOAT, STRING, INTS, FLOATS, STRINGS, BOOLEAN, BOOLEANS, BLOCK, LONG, BLOCKS, LONGS = (
     k.value
     for k in AttrKind
-    if k is not AttrKind.FLOAT64  # which Fluid 1.8 has not
+    if k is not AttrKind.FLOAT64  # Fluid 1.8 has no such kind
 )
 
 

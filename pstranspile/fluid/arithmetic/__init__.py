@@ -1,6 +1,6 @@
 """The arithmetic of Fluid 1.8.5 on a CPU: the functions of `pstranspile.runtime.arithmetic` for f32 arrays.
 
-They reproduce the bits of its PyPI wheel, run with one thread on an AMD CPU, on every machine.
+On every machine they reproduce, bit for bit, the results of Fluid's PyPI wheel with one thread on an AMD CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ exp_of_each, log_of_each = library_functions.exp, library_functions.log
 
 
 def fluid_arithmetic(chosen: bool = True) -> AbstractContextManager[None]:
-    """Rounds f32 values as Fluid 1.8.5 does on a CPU, for what this thread runs within the context.
+    """A context manager in which the present thread rounds f32 values as Fluid 1.8.5 does on a CPU.
 
     `fluid_arithmetic(False)` returns to numpy's arithmetic.
     """
@@ -42,12 +42,12 @@ def fluid_arithmetic(chosen: bool = True) -> AbstractContextManager[None]:
 
 
 def number_of(x: Array) -> Callable[[float], Any]:
-    """The type of numbers that are calculated with an array: its dtype."""
+    """The type of the numbers that are combined with an array, which is np.float32."""
     return np.float32
 
 
 def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
-    """Products of matrices, transposed first if asked, times a factor; f32 terms are rounded before being added."""
+    """Products of matrices, which may be transposed first, times a factor; f32 terms are rounded before being added."""
     if b.dtype != np.float32:
         return plain.matmul(a, b, transpose_a, transpose_b, factor)
     a, b = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
@@ -58,7 +58,7 @@ dot = matmul
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
-    """The sum over i of a[i] times b[i], the latter transposed; f32 products are added block by block."""
+    """The sum over i of a[i] times the transpose of b[i]; f32 products are added block by block."""
     if b.dtype != np.float32:
         return plain.sum_of_products(a, b)
     return product_order.sum_of_products_in_order(a, b.swapaxes(-1, -2))
@@ -93,7 +93,7 @@ def power(x: Array, y: Any) -> Array:
 
 
 def inverse_root(x: Array) -> Array:
-    """1 / sqrt(x) of every element, as the root of the reciprocal."""
+    """1 / sqrt(x) of every element, computed as the square root of the reciprocal."""
     return root(1 / x)
 
 
@@ -103,17 +103,19 @@ def over_root(x: Array, squared: Array, epsilon: float = 0.0) -> Array:
 
 
 def norm(x: Array) -> Any:
-    """The root of the sum of the squares, which is f32."""
+    """The square root of the sum of squares, which is rounded to f32."""
     return np.sqrt(total(x * x)[0])
 
 
 def sum_of_row(x: Array, axis: int) -> Array:
-    """The sum along an axis, kept as a dim; along the last axis in eight lanes."""
+    """The sum along an axis, kept as a dim; along the last axis it is taken in eight lanes."""
     return float_functions.sum_of_lanes(x) if _is_last(x, axis) else plain.sum_of_row(x, axis)
 
 
 def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
-    """The sum over all dims but the channels, which are dim 1 or the last. With dim 1 it is taken image by image."""
+    """The sum over all dims but the channels, which are dim 1 or the last dim. If they are dim 1, it is taken image by
+    image.
+    """
     if 1 in over:
         return sum_over(x, over)
     return product_order.sum_of_channels(x.reshape(*x.shape[:2], prod(x.shape[2:])), in_memory)
@@ -130,12 +132,16 @@ def norm_grad_mean(x: Array) -> Array:
 
 
 def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
-    """exp(x) over its sum along an axis, and that sum, kept as a dim; along the last axis in eight lanes."""
+    """The softmax along an axis, exp(x) divided by its sum, and this sum, kept as a dim; along the last axis the sum is
+    taken in eight lanes.
+    """
     return float_functions.shares_of_exp(x) if _is_last(x, axis) else plain.shares_of_exp(x, axis)
 
 
 def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[Array], Array]) -> Array:
-    """-log of shares of exp(x), taken of each share."""
+    """The negative logarithms of the softmax's elements that `pick` selects, computed from these
+    elements themselves.
+    """
     return -log_of_each(pick(shares))
 
 

@@ -1,9 +1,9 @@
-"""f32 functions to the bit as Fluid 1.8.5 computes them on a CPU.
+"""f32 functions whose results equal those of Fluid 1.8.5 on a CPU bit for bit.
 
 Elementwise ops go through Eigen, eight elements at a time: exp and log by the range reductions and polynomials of
-Cephes' expf and logf, tanh by a quotient of polynomials, every operation rounded by itself. What remains beyond the
-last whole eight is given to the C library. Rows of a softmax are made by sums of eight lanes; their exponentials by the
-C library too, in long rows by MKL, which goes by a table (Tang 1989).
+Cephes' expf and logf, tanh by a quotient of polynomials, with every operation rounded separately. The elements after
+the last whole eight are computed by the C library. Rows of a softmax are summed in eight lanes; their exponentials are
+computed by the C library too, or in long rows by MKL, which uses a table (Tang 1989).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 from pstranspile.fluid.arithmetic import library_functions
 from pstranspile.runtime.values import Array
 
-# Square roots of f32 arrays to the bit as Fluid 1.8.5 computes them on an AMD CPU.
+# Square roots of f32 arrays, bit for bit as Fluid 1.8.5 computes them on an AMD CPU.
 #
-# Eigen takes eight roots at a time as x times an estimate of 1 / sqrt(x), which one step of Newton's method betters;
-# they are often a last bit off the true roots. The estimate is the instruction rsqrtps, of which every maker has its
-# own. That of AMD's Zen CPUs is a table of 13 bits in two parts: a number by the upper 8 of the 12 leading bits of the
-# mantissa (and whether the exponent is odd), less one by the first 4 and the last 4 of them. It was read off the
-# instruction, all of whose values the table gives.
+# Eigen takes eight roots at a time, as x times an estimate of 1 / sqrt(x) that one step of Newton's method improves;
+# often they differ from the true roots in the last bit. The estimate is the instruction rsqrtps, which each CPU maker
+# implements differently. AMD's Zen CPUs use a table of 13 bits in two parts: a number by the upper 8 of the 12 leading
+# bits of the mantissa (and whether the exponent is odd), minus a number by the first 4 and the last 4 of them. The
+# table was derived from the instruction, and gives all of its values.
 
 _UNIT = 1 / 8192
 _FIRST = (8191, 5792)
-"""The estimates of 1 and of 1 / sqrt(2), in units."""
+"""The estimates of 1 and of 1 / sqrt(2), in units of the table."""
 _FALLS = (
     "ggfggffgffffffeffefeeeeeeeeededededddddddcddcdcdcdcccccccbccbcbdbbcbbbbbbbbbbabbabababaaabaaaaaaaaaa"
     "9aa9a9a9a99a99a9999999998998998989898988988988888888888878888788787878787787777877777777777877677776"
@@ -42,15 +42,17 @@ _FINE_FALLS = (
     "7f7f 77f7 6f7d 6ddd 376d 5b5b 356d 2b56 5555 2aaa 2a55 52a9 252a 2949 2529 1292",
     "5b6d 35b6 356a 3555 2aaa 4aa9 2952 294a 1494 2492 2492 4922 1224 1224 2222 2222",
 )
-"""For each of the first four bits, where it falls by one more unit among the 16 last parts: 15 bits."""
+"""For each value of the first four bits, 15 bits that mark at which of the 16 last parts the estimate falls by one more
+unit.
+"""
 
 _SMALLEST = 2.0**-126
-"""The smallest normal number; Eigen takes roots of smaller ones for 0."""
+"""The smallest normal number; for smaller ones Eigen returns 0 as the root."""
 
 
 @cache
 def _estimates() -> Array:
-    """The bits of the estimates of 1 / sqrt(x), for x from 2 to 4, then from 1 to 2, with 64 more in the exponent."""
+    """The bits of the estimates of 1 / sqrt(x), for x from 2 to 4, then from 1 to 2, with 64 added to the exponent."""
     parts: list[Array] = []
     for first, falls, fine_falls in zip(_FIRST, _FALLS, _FINE_FALLS, strict=True):
         coarse = first - np.cumsum([0] + [int(fall, 36) for fall in falls])
@@ -61,9 +63,9 @@ def _estimates() -> Array:
 
 
 def reciprocal_estimate(x: Array) -> Array:
-    """The instruction's estimate of 1 / sqrt(x), for an f32 array of positive normal numbers."""
+    """The estimate of 1 / sqrt(x) that the instruction gives, for an f32 array of positive normal numbers."""
     bits = x.view(np.uint32)
-    halved_exponent = (bits + np.uint32(1 << 23)) >> 24  # 64 more than half of it, rounded down
+    halved_exponent = (bits + np.uint32(1 << 23)) >> 24  # half of the exponent, rounded down, plus 64
     halved_exponent <<= 23
     result = _estimates().take((bits >> 11) & 0x1FFF)  # by the last bit of the exponent, and 12 bits of the mantissa
     result -= halved_exponent
@@ -71,7 +73,7 @@ def reciprocal_estimate(x: Array) -> Array:
 
 
 def root_of_eights(x: Array) -> Array:
-    """The square roots of an f32 array that is taken eight at a time."""
+    """The square roots of an f32 array whose elements are all in groups of eight."""
     normal = (x >= np.float32(_SMALLEST)) & (x < np.inf)
     kept = np.where(normal, x, np.float32(1))
     estimate = reciprocal_estimate(kept)
@@ -87,7 +89,7 @@ _LANES = 8
 _EXP_LIMIT = 88.3762626647949
 _LOG2_E = 1.44269504088896341
 _LN_2 = (0.693359375, -2.12194440e-4)
-"""The natural logarithm of 2 as a number of few digits, and the rest."""
+"""The natural logarithm of 2, split into a number with few digits and the remainder."""
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 _LOG = (
@@ -95,17 +97,17 @@ _LOG = (
     (-1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1),
     (2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 )
-"""Coefficients of a polynomial of degree 8: three parts of degree 2, to be joined by the third power."""
+"""Coefficients of a polynomial of degree 8 in three parts of degree 2, which are joined by the third power."""
 _ROOT_HALF = 0.707106781186547524
 
 _LONG_ROW = 128
-"""Elements of a row of a softmax from which on MKL computes the exponentials."""
+"""The length from which on MKL computes the exponentials in a row of a softmax."""
 _TABLED = 128
-"""How many powers of 2 between 1 and 2 the table of MKL's exponential holds."""
+"""The number of powers of 2 between 1 and 2 in the table of MKL's exponential."""
 _LN_2_TABLED = (355 / 65536, -1.6577691e-06)
-"""The natural logarithm of 2 over that number: as a number of ten binary digits, and the rest."""
+"""The natural logarithm of 2 divided by `_TABLED`, split into a number with ten binary digits and the remainder."""
 _LEAST_EXPONENT = -110.0
-"""The exponential of numbers below is 0 in f32."""
+"""The exponent below which the exponential is 0 in f32."""
 
 _TANH_LIMIT = 9.0
 _TANH_ABOVE = (
@@ -121,7 +123,7 @@ _TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    """The value of a polynomial by Horner's rule; coefficients begin with that of the highest power."""
+    """The value of a polynomial by Horner's rule; the coefficient of the highest power comes first."""
     result = x * np.float32(coefficients[0])
     result += np.float32(coefficients[1])
     for coefficient in coefficients[2:]:
@@ -131,7 +133,7 @@ def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
 
 
 def exp(x: Array) -> Array:
-    """exp of an f32 array, elementwise, as the op exp and those built on it give it."""
+    """exp of an f32 array, elementwise, as the op exp and those based on it compute it."""
     flat = x.reshape(-1)
     whole = flat.size - flat.size % _LANES
     result = np.empty(flat.shape, np.float32)
@@ -155,7 +157,7 @@ def _exp_of_eights(x: Array) -> Array:
 
 
 def log(x: Array) -> Array:
-    """log of an f32 array, elementwise, as the op log gives it."""
+    """log of an f32 array, elementwise, as the op log computes it."""
     flat = x.reshape(-1)
     whole = flat.size - flat.size % _LANES
     result = library_functions.log(flat)
@@ -200,7 +202,7 @@ def tanh(x: Array) -> Array:
 
 @cache
 def _powers_of_2() -> tuple[Array, Array]:
-    """2 to the power of 0/128 ... 127/128, each as the sum of two f32 numbers."""
+    """2 to the powers 0/128 ... 127/128, each as the sum of two f32 numbers."""
     exact = [Decimal(2) ** (Decimal(place) / _TABLED) for place in range(_TABLED)]
     upper = np.array(exact, np.float32)
     return upper, np.array([power - Decimal(float(near)) for power, near in zip(exact, upper, strict=True)], np.float32)
@@ -230,7 +232,7 @@ def exp_by_table(x: Array) -> Array:
 
 
 def shares_of_exp(x: Array) -> tuple[Array, Array]:
-    """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
+    """exp of an f32 array divided by its sum along the last axis, and this sum, kept as a dim."""
     result = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else exp_by_table(x)
     of_all = sum_of_lanes(result)
     result *= 1 / of_all
@@ -238,7 +240,9 @@ def shares_of_exp(x: Array) -> tuple[Array, Array]:
 
 
 def sum_of_lanes(x: Array) -> Array:
-    """The sum along the last axis, kept as a dim: of eight lanes, folded by halves of pairs, then of what remains."""
+    """The sum along the last axis, kept as a dim: eight lanes are summed and added up pair by pair, then the remaining
+    elements are added one by one.
+    """
     count = x.shape[-1]
     if not count:
         return np.zeros((*x.shape[:-1], 1), np.float32)
@@ -258,7 +262,9 @@ def sum_of_lanes(x: Array) -> Array:
 
 
 def total(x: Array) -> Array:
-    """The sum of all elements, as an f32 tensor of dims [1]: of eight lanes, folded by halves, and of what remains."""
+    """The sum of all elements, as an f32 tensor with dims [1]: the sums of eight lanes are folded by halves, then added
+    to the remaining elements' sum.
+    """
     flat = x.reshape(-1)
     whole = flat.size - flat.size % _LANES
     rest = np.cumsum(flat[whole:], dtype=np.float32)[-1:] if whole < flat.size else np.zeros(1, np.float32)
@@ -271,14 +277,18 @@ def total(x: Array) -> Array:
 
 
 def _lane_sums(x: Array) -> Array:
-    """[rows, 8] from [rows, n], n a multiple of 8: every eighth element of a row, summed in order."""
+    """The sums of eight lanes, [rows, 8] from [rows, n] with n a multiple of 8: each adds every eighth element of a
+    row, in order.
+    """
     return np.add.reduce(
         np.ascontiguousarray(np.moveaxis(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1, 0)), axis=0
     )
 
 
 def mean_of_lanes(x: Array) -> Array:
-    """The mean of each row [rows, n >= 8], kept as a dim; elements after the last whole eight join the last lanes."""
+    """The mean of each row [rows, n >= 8], kept as a dim; the elements after the last whole eight are added to the last
+    lanes.
+    """
     count = x.shape[1]
     rest = count % _LANES
     lanes = _lane_sums(x[:, : count - rest])
@@ -290,7 +300,7 @@ def mean_of_lanes(x: Array) -> Array:
 
 
 def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum of an f32 array over axes, element by element, the last axis fastest."""
+    """The sum of an f32 array over axes, added element by element, with the last axis fastest."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     dims = [x.shape[axis] for axis in kept]
     rows = np.ascontiguousarray(x.transpose(*axes, *kept)).reshape(math.prod(x.shape[axis] for axis in axes), *dims)
@@ -300,7 +310,7 @@ def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
-    """The sums of runs of rows of an f32 array, row by row; none of them is empty."""
+    """The sums of runs of rows of an f32 array, added row by row; no run may be empty."""
     result = x[starts]
     for at in range(1, int(lengths.max())):
         longer = np.flatnonzero(lengths > at)
@@ -309,8 +319,8 @@ def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
 
 
 def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
-    """exp of an f32 array [n] over the sum of it in each of several runs, as sequence_softmax takes it: in f64, but for
-    the sum, which is rounded whenever an element is added.
+    """exp of an f32 array [n], divided by its sum in each of several runs, as sequence_softmax computes it: in f64,
+    except that the sum is rounded to f32 after every addition.
     """
     powers = np.exp(x, dtype=np.float64)
     sums = powers[starts].astype(np.float32)

@@ -1,8 +1,9 @@
-"""f32 functions to the bit as the C library gives them: expf, logf, sinf and cosf of glibc 2.28 and later.
+"""f32 functions whose results equal those of the C library bit for bit: expf, logf, sinf and cosf of glibc 2.28 and
+later.
 
-The library computes them in f64, by tables and polynomials that were made for one rounding to f32 at the end (the "Arm
-Optimized Routines" tell how; their constants are here). They differ from the right result in the last bit: of about 1
-in 1,000 exponentials, and of 1 in 100 of the others.
+The library computes them in f64, by tables and polynomials that are precise enough for a single rounding to f32 at the
+end (the "Arm Optimized Routines" explain how; their constants are used here). Results differ from the correctly rounded
+ones in the last bit: in about 1 of 1,000 exponentials, and 1 of 100 of the others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MOST_EXPONENT = 90.0
 
 _LOG = (_hex("-0x1.00ea348b88334p-2"), _hex("0x1.5575b0be00b6ap-2"), _hex("-0x1.ffffef20a4123p-2"))
 _LOG_FROM = 0x3F330000
-"""The bits of the f32 number, 0.69921875, where the 16 parts of a factor of 2 begin."""
+"""The bits of the f32 number 0.69921875, at which the 16 parts of a factor of 2 begin."""
 _LOG_TABLE = (
     ("0x1.661ec79f8f3bep+0", "-0x1.57bf7808caadep-2"),
     ("0x1.571ed4aaf883dp+0", "-0x1.2bef0a7c06ddbp-2"),
@@ -47,7 +48,7 @@ _LOG_TABLE = (
     ("0x1.886e6037841edp-1", "0x1.1058bc8a07ee1p-2"),
     ("0x1.767dcf5534862p-1", "0x1.4043057b6ee09p-2"),
 )
-"""For each of the 16 parts, the reciprocal of a number in it, and the natural logarithm of that number."""
+"""For each of the 16 parts, the reciprocal of a number in the part, and the natural logarithm of this number."""
 
 _HALF_PI = _hex("0x1.921fb54442d18p0")
 _SIN = (_hex("-0x1.555545995a603p-3"), _hex("0x1.1107605230bc4p-7"), _hex("-0x1.994eb3774cf24p-13"))
@@ -58,7 +59,9 @@ _COS = (
     _hex("0x1.99343027bf8c3p-16"),
 )
 _LARGE_ANGLE = 120.0
-"""From here on the library takes angles apart in another way; the right result stands in for its own."""
+"""The angle from which on the library reduces angles in another way; the correctly rounded result replaces the
+library's there.
+"""
 
 
 def exp(x: Array) -> Array:

@@ -13,9 +13,9 @@ from pstranspile.runtime.values import Array
 
 # Sums over the elements of each channel, in the order of Fluid's batch_norm on a CPU.
 #
-# Each image's elements of a channel are summed by Eigen: eight lanes twice, which take turns, are added to each other
-# and folded by halves; then come the elements before the first aligned eight, if the terms lie in memory as they are,
-# and those after the last. The sums of the images are added one after the other.
+# For each image, Eigen sums the elements of a channel: two groups of eight lanes take turns, are added to each other
+# and folded by halves. Then it adds the elements before the first aligned eight, if the terms are in memory as they
+# are, and the elements after the last aligned eight. The sums of the images are added one after the other.
 
 _LANES = 8
 
@@ -23,7 +23,8 @@ _LANES = 8
 def sum_of_channels(x: Array, in_memory: bool) -> Array:
     """The sums of an f32 array [images, channels, elements] over images and elements: [channels].
 
-    `in_memory`: whether the terms are an array of Fluid's (which begins aligned), not the result of an expression.
+    `in_memory` says whether the terms are an array in Fluid (whose beginning is aligned), instead of the result of an
+    expression.
     """
     images, channels, elements = x.shape
     if not elements:
@@ -41,7 +42,7 @@ def sum_of_channels(x: Array, in_memory: bool) -> Array:
 
 
 def _sums(x: Array, first: int) -> Array:
-    """The sum of each row of [rows, n] whose first aligned element is `first`."""
+    """The sum of each row of [rows, n], whose first aligned element has the index `first`."""
     eights = (x.shape[1] - first) // _LANES
     if not eights:
         return _in_order(x)
@@ -65,20 +66,20 @@ def _in_order(x: Array) -> Array:
     return result
 
 
-# Matrix products whose terms are added one after the other, whatever numpy's own do on this machine.
+# Matrix products whose terms are added one after the other, even where numpy's own products add in another order.
 
 _BLAS_TERMS = 384
-"""Terms that OpenBLAS takes at a time, in its kernels without fused multiply-add."""
+"""The number of terms that OpenBLAS takes at a time, in its kernels without fused multiply-add."""
 
 _NARROW = 8
-"""Columns below which all terms are made at once."""
+"""The number of columns below which all terms are computed at once."""
 
 _MOST_VALUES = 1 << 20
-"""Products that are kept at once."""
+"""The greatest number of terms that are kept at once."""
 
 
 def in_sequence(a: Array, b: Array) -> Array:
-    """a @ b, every product rounded and added to the sum of those before it."""
+    """a @ b, with every term rounded and added to the sum of the previous ones."""
     if a.shape[-1] <= _BLAS_TERMS and _blas_is_in_sequence():
         return _widened(np.matmul, a, b)
     narrow = a.shape[-2] == 1 or b.shape[-1] < _NARROW
@@ -88,7 +89,9 @@ def in_sequence(a: Array, b: Array) -> Array:
 
 
 def _widened(product: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
-    """The product with a single row or column duplicated, because vector products are summed in other orders."""
+    """The product, computed with a single row or column duplicated, because products with vectors are summed in other
+    orders.
+    """
     rows, columns = a.shape[-2], b.shape[-1]
     if rows > 1 and columns > 1:
         return product(a, b)
@@ -102,7 +105,9 @@ def _by_rows(a: Array, b: Array) -> Array:
 
 
 def _by_terms(a: Array, b: Array) -> Array:
-    """All products at once, [k, ..., m, n], then summed over the first axis; some rows at a time, if they are many."""
+    """The product by computing all terms at once, [k, ..., m, n], and adding them along the first axis; many rows are
+    done in parts.
+    """
     rank, rows = max(a.ndim, b.ndim), a.shape[-2]
     some = max(1, _MOST_VALUES // (b.size if b.ndim > 2 else max(b.size, a.size // rows * b.shape[-1])))
     if rows > some:
@@ -118,7 +123,7 @@ def _by_terms(a: Array, b: Array) -> Array:
 
 @cache
 def _blas_is_in_sequence() -> bool:
-    """Whether numpy's matrix products are sums in sequence, as those of OpenBLAS's kernels for older CPUs are."""
+    """Whether numpy's matrix products add terms in sequence, like those of OpenBLAS's kernels for older CPUs."""
     return _is_in_sequence(np.matmul)
 
 
@@ -128,7 +133,7 @@ def _einsum_is_in_sequence() -> bool:
 
 
 def _is_in_sequence(product: Callable[[Array, Array], Array]) -> bool:
-    """Tests it on matrices whose sums differ in other orders."""
+    """Whether a product adds terms in sequence, tested on matrices whose sums differ in other orders."""
     for rows, terms, columns in ((2, 20, 3), (7, 112, 17), (16, 64, 132), (2, 384, 8)):
         a, b = _numbers(rows, terms, 3), _numbers(terms, columns, 7)
         for left in (a, np.ascontiguousarray(a.T).T):
@@ -145,25 +150,25 @@ def _numbers(rows: int, columns: int, salt: int) -> Array:
 
 
 BLOCK = 112
-"""Terms that the core takes at a time."""
+"""The number of terms that the core takes at a time."""
 
 _ROWS = 4
-"""The number that the rows of a core are a multiple of."""
+"""The number of which the rows of a core are a multiple."""
 
 _COLUMNS = 8
-"""The number that the columns of a core are a multiple of."""
+"""The number of which the columns of a core are a multiple."""
 
 _LEAST = 8
-"""The fewest rows, columns and terms with which there is a core."""
+"""The least number of rows, of columns and of terms for which a product has a core."""
 
 _FOUR = 4
-"""Numbers in 16 bytes."""
+"""The number of f32 elements in 16 bytes, to which memory is aligned."""
 
 
 def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, factor: float = 1.0) -> Array:
-    """factor * a @ b for f32 matrices [..., m, k] and [..., k, n], transposed already.
+    """factor * a @ b for f32 matrices [..., m, k] and [..., k, n], which the caller has already transposed.
 
-    The flags say what the library is asked. Returns an f32 array [..., m, n].
+    The flags say which of them Fluid passes to the library to transpose. Returns an f32 array [..., m, n].
     """
     rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
     dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -182,11 +187,13 @@ def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, f
 
 
 Offset: TypeAlias = tuple[int, int]
-"""How far a matrix A, and its product, begin beyond an aligned element: each 0 to 3."""
+"""The number of elements, 0 to 3, by which the beginnings of a matrix A and of its product lie after an aligned
+element.
+"""
 
 
 def _offsets(of_a: tuple[int, ...], dims: tuple[int, ...], a_size: int, size: int) -> list[Offset] | None:
-    """The offsets of every matrix of a stack of these dims; None if all begin aligned."""
+    """The offsets of every matrix in a stack with these dims; None if all beginnings are aligned."""
     if not dims or (a_size % _FOUR == 0 == size % _FOUR):
         return None
     places = np.broadcast_to(np.arange(prod(of_a)).reshape(of_a), dims).reshape(-1)
@@ -196,7 +203,7 @@ def _offsets(of_a: tuple[int, ...], dims: tuple[int, ...], a_size: int, size: in
 def sum_of_products_in_order(a: Array, b: Array) -> Array:
     """The sum of a[i] @ b[i] over i, for f32 stacks [count, ..., m, k] and [count, ..., k, n].
 
-    B is what the library is asked to transpose. It adds each product to the sum so far, block by block.
+    Fluid passes B to the library to transpose. Each product is added to the previous sum block by block.
     """
     rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
     if terms <= BLOCK:
@@ -224,9 +231,9 @@ def _product(
     offset: Offset,
     start: Array | None = None,
 ) -> Array:
-    """The product of matrices, or of stacks of them, that all begin at the same offset.
+    """The product of matrices, or of stacks of matrices whose beginnings all have the same offset.
 
-    If B is transposed, it may be added to `start`.
+    If B is transposed, the product may be added to `start`.
     """
     rows, columns = a.shape[-2], b.shape[-1]
     scaled_b = b if factor == 1 else b * np.float32(factor)
@@ -252,7 +259,7 @@ def _product(
 
 
 def _cells(start: Array | None, first: int, stop: int) -> Array | None:
-    """These columns of what a product is added to, if it is added to something."""
+    """The columns `first` up to `stop` of the array that a product is added to; None if there is none."""
     return None if start is None else start[..., first:stop]
 
 
@@ -276,7 +283,7 @@ def _right_of_core(
     offset: Offset,
     start: Array | None,
 ) -> Array:
-    """The columns beside the core; the sum of each block is multiplied by `after`, and added to `start`."""
+    """The columns to the right of the core; the sum of each block is multiplied by `after`, and added to `start`."""
     columns, terms = b.shape[-1], a.shape[-1]
     right = b[..., core:]
     if transpose_a and transpose_b:
@@ -298,7 +305,9 @@ def _right_of_core(
 
 
 def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: int, offset: Offset) -> Array:
-    """Few rows or columns: the terms are one block. `below` is the number of rows above, if these are below a core."""
+    """The product of few rows or columns, whose terms are one block. `below` is the number of rows above them in the
+    core, 0 if there is no core.
+    """
     rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
     if columns == 1:
         return in_sequence(a, b) if transpose_a else _with_vector(a, b)
@@ -319,7 +328,7 @@ def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: 
 
 
 def _by_lanes(first: int, stop: int, product: Callable[[int, int, int], Array]) -> Array:
-    """The columns `first` to `stop`, in whole fours as sums of 4 lanes, the others of 8."""
+    """The columns `first` up to `stop`: whole fours are sums of 4 lanes, the remaining columns sums of 8."""
     fours = stop - (stop - first) % _FOUR
     spans = ((first, fours, 4), (fours, stop, 8))
     parts = [product(start, end, lanes) for start, end, lanes in spans if start < end]
@@ -327,7 +336,7 @@ def _by_lanes(first: int, stop: int, product: Callable[[int, int, int], Array]) 
 
 
 Ends: TypeAlias = list[tuple[int, int]]
-"""The start and the end of each block of terms, in the order in which blocks are taken."""
+"""The start and the end of each block of terms, in the order in which blocks are added."""
 
 
 def _block_ends(terms: int) -> Ends:
@@ -336,7 +345,7 @@ def _block_ends(terms: int) -> Ends:
 
 
 def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array], start: Array | None = None) -> Array:
-    """The sum of the products of each block, the last block first, added to `start`."""
+    """The sum of the products of all blocks, the last block first, added to `start`."""
     terms = a.shape[-1]
     if terms <= BLOCK:
         return _added(start, product(a, b))
@@ -349,7 +358,9 @@ def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array], start:
 
 
 def _aligned_lanes(a: Array, b: Array, lanes: int, length: int, offset: Offset) -> Array:
-    """Products by lanes that begin where a row of A, `length` terms long in memory, is aligned to four terms."""
+    """Products by lanes that start where a row of A is aligned to four terms; rows are `length` terms
+    apart in memory.
+    """
     if length % _FOUR == 0 == offset[0]:
         return _lanes(a, b, 0, lanes)
     rows = np.arange(a.shape[-2])
@@ -363,7 +374,8 @@ def _aligned_lanes(a: Array, b: Array, lanes: int, length: int, offset: Offset) 
 
 
 def _lanes(a: Array, b: Array, before: int, lanes: int, at_once: int = 0) -> Array:
-    """Products by lanes; the terms `before` are in lane 0, those after the last full round are added at the end.
+    """Products by lanes; the first `before` terms are in lane 0, the terms after the last full round are added at the
+    end.
 
     A round takes `at_once` terms, by default one for each lane.
     """
@@ -386,7 +398,7 @@ def _lanes(a: Array, b: Array, before: int, lanes: int, at_once: int = 0) -> Arr
 
 
 def _with_vector(a: Array, b: Array) -> Array:
-    """A [..., m, k] times a vector [..., k, 1] where the terms of a row lie side by side."""
+    """A [..., m, k] times a vector [..., k, 1], if the terms of a row are adjacent in memory."""
     rows, terms = a.shape[-2], a.shape[-1]
     result = _lanes(a, b, (terms - 1) % _FOUR + 1, 4)
     for row, lanes in {2: ((-2, 8), (-1, 4)), 1: ((-1, 8),), 3: ((-3, 8), (-2, 4), (-1, 8))}.get(rows % _FOUR, ()):
@@ -396,8 +408,8 @@ def _with_vector(a: Array, b: Array) -> Array:
 
 
 def _unaligned(result: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
-    """Puts right the cells before the first aligned four of each row; `found` begins `first` elements beyond one, and
-    its rows are `columns` elements apart.
+    """Corrects the cells before the first aligned four of each row of `result`, which begins `first` elements after an
+    aligned one, and whose rows are `columns` elements apart.
     """
     if columns % _FOUR == 0 == first % _FOUR:
         return
@@ -409,7 +421,7 @@ def _unaligned(result: Array, a: Array, b: Array, first: int, columns: int, bloc
 
 
 def _by_fours(a: Array, b: Array, blocks: Ends) -> Array:
-    """Products in order, but that the second four of every eight terms of a block is a sum of its own."""
+    """Products in order, except that the second four of every eight terms in a block are added up separately first."""
     result: Array | None = None
     for start, stop in blocks:
         for term, width in _fours(start, stop):

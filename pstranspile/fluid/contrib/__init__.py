@@ -1,4 +1,4 @@
-"""What scripts take from Fluid's `contrib`."""
+"""The names of Fluid's `contrib`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from pstranspile.fluid.contrib.utils import multi_upload as multi_upload
 from pstranspile.fluid.missing import names_of_fluid
 
 memory_usage_calc = model_stat
-"""Fluid's module of what variables take."""
+"""Fluid's module of the memory that variables need."""
 op_frequence = model_stat
-"""Fluid's module of how often ops are in a program."""
+"""Fluid's module of the frequencies of ops in a program."""
 
 _get = names_of_fluid(__name__, globals())
 

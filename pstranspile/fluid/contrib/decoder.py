@@ -1,4 +1,4 @@
-"""Fluid's `contrib.decoder`: decoders of sequences that share a cell for training and search."""
+"""Fluid's `contrib.decoder`: decoders of sequences that use the same cell for training and search."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import names_of_fluid
 
-# States of a decoder from step to step, and the cell that computes them.
+# The states of a decoder from step to step, and the cell that computes them.
 
 
 class InitState:
-    """What a state is in the first step: `init`, or `value` in the dims `shape`, with as many rows as `init_boot`.
+    """The value of a state in the first step: `init`, or `value` in the dims `shape`, with as many rows as `init_boot`.
 
-    `need_reorder`: the rows are put in the order in which a DynamicRNN takes sequences. Raises ValueError without both
-    `init` and `init_boot`.
+    With `need_reorder` the rows are put in the order of a DynamicRNN's sequences. Raises ValueError without both `init`
+    and `init_boot`.
     """
 
     def __init__(
@@ -38,48 +38,48 @@ class InitState:
 
     @property
     def value(self) -> Any:
-        """The variable that holds it."""
+        """The variable with the first value."""
         return self._value
 
     @property
     def need_reorder(self) -> bool:
-        """Whether its rows are put in another order."""
+        """Whether the rows are put in the order of a DynamicRNN's sequences."""
         return self._reordered
 
 
 class KeptState(Protocol):
-    """A state within a decoder."""
+    """A state that a decoder keeps from step to step."""
 
     def get_state(self) -> Any:
-        """Its variable in this step."""
+        """The state's variable in this step."""
         ...
 
     def update_state(self, state: Any) -> None:
-        """Sets what it is in the next step."""
+        """Sets the state's value in the next step."""
         ...
 
 
 class Decoder(Protocol):
-    """A decoder as its cell sees it."""
+    """The methods of a decoder that its cell calls."""
 
     def kept(self, state: InitState) -> KeptState:
-        """A state that the decoder keeps from step to step."""
+        """The state that the decoder keeps from step to step, for its first value."""
         ...
 
 
 class MemoryState:
-    """A state that a DynamicRNN keeps."""
+    """A state that is a memory of a DynamicRNN."""
 
     def __init__(self, rnn: layers.DynamicRNN, state: InitState):
         self._rnn = rnn
         self._memory = rnn.memory(init=state.value, need_reorder=state.need_reorder)
 
     def get_state(self) -> Any:
-        """Its variable in this step."""
+        """The state's variable in this step."""
         return self._memory
 
     def update_state(self, state: Any) -> None:
-        """Sets what it is in the next step."""
+        """Sets the state's value in the next step."""
         self._rnn.update_memory(self._memory, state)
 
 
@@ -100,20 +100,22 @@ class ArrayState:
         block.append_op(type="write_to_array", inputs={"X": state.value, "I": self._step}, outputs={"Out": self._array})
 
     def get_state(self) -> Any:
-        """Its variable in this step."""
+        """The state's variable in this step."""
         return layers.array_read(array=self._array, i=self._step)
 
     def update_state(self, state: Any) -> None:
-        """Sets what it is in the next step."""
+        """Sets the state's value in the next step."""
         layers.increment(x=self._step, value=1, in_place=True)
         layers.array_write(state, array=self._array, i=self._step)
 
 
 class StateCell:
-    """The states of a decoder, and how each step computes them: `inputs` by name, None where a step gives them.
+    """The states of a decoder, and how each step computes them; `inputs` has the cell's inputs by name, None for those
+    that each step sets.
 
-    A function decorated with `state_updater` reads the cell's inputs and states and sets its states. `out_state` names
-    the state that is the result. Raises ValueError for states that are no InitState, and if none has that name.
+    A function decorated with `state_updater` reads the cell's inputs and states and sets its states. `out_state` is the
+    name of the state that is the result. Raises ValueError for states that are not an InitState, and if no state has
+    this name.
     """
 
     def __init__(
@@ -134,19 +136,19 @@ class StateCell:
     _decoder: Decoder | None
 
     def enter(self, decoder: Decoder) -> None:
-        """Belongs to a decoder from now on. Raises ValueError if it belongs to another one."""
+        """Attaches the cell to a decoder. Raises ValueError if it is attached to one already."""
         if self._decoder is not None:
             raise ValueError("the StateCell is in a decoder already")
         self._decoder, self._entered = decoder, False
 
     def leave(self, decoder: Decoder) -> None:
-        """Belongs to no decoder any more. Raises ValueError if it did not belong to this one."""
+        """Detaches the cell from a decoder. Raises ValueError if it is not attached to this one."""
         if self._decoder is not decoder:
             raise ValueError("the StateCell is not in this decoder")
         self._decoder, self._entered = None, False
 
     def _begin(self) -> None:
-        """Takes the states that the decoder keeps, once in each decoder."""
+        """Fetches the states that the decoder keeps, at the first use in each decoder."""
         if self._decoder is None or self._entered:
             return
         for name in self.names:
@@ -165,21 +167,21 @@ class StateCell:
         return kept
 
     def get_state(self, state_name: str) -> Any:
-        """A state as it is now. Raises ValueError for an unknown name."""
+        """The present value of a state. Raises ValueError for an unknown name."""
         self._begin()
         if state_name not in self._now:
             raise ValueError(f"there is no state {state_name!r}; the states are {', '.join(self.names)}")
         return self._now[state_name]
 
     def get_input(self, input_name: str) -> Any:
-        """An input of this step. Raises ValueError if there is none of the name, or none yet."""
+        """An input of this step. Raises ValueError for an unknown name, and for an input that is not set."""
         value = self.inputs.get(input_name)
         if value is None:
             raise ValueError(f"there is no input {input_name!r} in this step")
         return value
 
     def set_state(self, state_name: str, state_value: Any) -> None:
-        """Changes a state within the step."""
+        """Sets a state within the step."""
         self._now[state_name] = state_value
 
     def state_updater(self, updater: Callable[[StateCell], Any]) -> Callable[[StateCell], None]:
@@ -194,7 +196,7 @@ class StateCell:
         return apply
 
     def compute_state(self, inputs: Mapping[str, Any]) -> None:
-        """Computes the states of a step from its inputs. Raises ValueError for inputs that the cell does not have."""
+        """Computes the states of a step from its inputs. Raises ValueError for unknown inputs."""
         self._begin()
         for name, value in inputs.items():
             if name not in self.inputs:
@@ -205,7 +207,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Keeps the states for the next step."""
+        """Passes the states to the next step."""
         self._begin()
         for name in self._kept:
             self._of_decoder(name).update_state(self._now[name])
@@ -234,7 +236,7 @@ class _Stage:
 
     @contextmanager
     def within(self) -> Generator[None]:
-        """The block. Raises ValueError for a second one."""
+        """A context manager for the block. Raises ValueError for a second one."""
         if self._within is not None:
             raise ValueError(f"a {self.kind} has one block")
         self._within = True
@@ -243,7 +245,7 @@ class _Stage:
 
 
 class TrainingDecoder:
-    """Decodes sequences that are known, step by step, with a DynamicRNN."""
+    """Decodes known sequences, step by step, with a DynamicRNN."""
 
     def __init__(self, state_cell: StateCell, name: str | None = None):
         self._stage = _Stage("TrainingDecoder")
@@ -253,33 +255,33 @@ class TrainingDecoder:
 
     @contextmanager
     def block(self) -> Generator[None]:
-        """What each step does."""
+        """A context manager for the ops of each step."""
         with self._stage.within(), self._rnn.block():
             yield
         self._cell.leave(self)
 
     def kept(self, state: InitState) -> KeptState:
-        """A state that the DynamicRNN keeps."""
+        """A state that is a memory of the DynamicRNN."""
         return MemoryState(self._rnn, state)
 
     @property
     def state_cell(self) -> StateCell:
-        """The cell, within the block."""
+        """The cell, which is only available within the block."""
         self._stage.require_within("state_cell")
         return self._cell
 
     @property
     def dynamic_rnn(self) -> layers.DynamicRNN:
-        """The DynamicRNN."""
+        """The decoder's DynamicRNN."""
         return self._rnn
 
     def step_input(self, x: Any) -> Any:
-        """The row of sequences x in this step."""
+        """The rows of the sequences x in this step."""
         self._stage.require_within("step_input")
         return self._rnn.step_input(x)
 
     def static_input(self, x: Any) -> Any:
-        """x in every step, for those sequences that go on."""
+        """The whole x in every step, for the sequences that have not ended."""
         self._stage.require_within("static_input")
         return self._rnn.static_input(x)
 
@@ -295,11 +297,12 @@ class TrainingDecoder:
 
 
 class BeamSearchDecoder:
-    """Finds the likeliest sequences of at most `max_len` words, `beam_size` at a time, each ended by the word `end_id`.
+    """Finds the most probable sequences of at most `max_len` words, `beam_size` at a time; each ends with the word
+    `end_id`.
 
-    `init_ids` and `init_scores` begin them. Words are embedded in `word_dim` numbers, out of a dictionary of
-    `target_dict_dim`; of each step the `topk_size` best words are looked at. `input_var_dict` are inputs of the cell
-    that stay the same.
+    They begin with `init_ids` and `init_scores`. Words from a dictionary of `target_dict_dim` have embeddings of
+    `word_dim` numbers; each step considers the `topk_size` best words. `input_var_dict` has inputs of the cell that
+    stay the same.
     """
 
     def __init__(
@@ -337,7 +340,7 @@ class BeamSearchDecoder:
 
     @contextmanager
     def block(self) -> Generator[None]:
-        """What each step does."""
+        """A context manager for the ops of each step."""
         with self._stage.within(), self._loop.block():
             yield
             with layers.Switch() as switch, switch.case(self._goes_on):
@@ -370,7 +373,9 @@ class BeamSearchDecoder:
         layers.fill_constant(shape=[1], value=0, dtype="bool", force_cpu=True, out=self._goes_on)
 
     def decode(self) -> None:
-        """The usual block: the cell's state gives each word's probability, and beams go on with the best words."""
+        """Adds the usual block: the cell's state determines each word's probability, and beams continue with the best
+        words.
+        """
         with self.block():
             ids = self.read_array(init=self._begins[0], is_ids=True)
             scores = self.read_array(init=self._begins[1], is_scores=True)
@@ -398,7 +403,9 @@ class BeamSearchDecoder:
                         self.update_array(value, fed[name])
 
     def _of_beams(self, scores: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs that stay the same, for each beam and as read; the cell's states are given a row for each beam."""
+        """The constant inputs, by name, repeated for each beam and as they were read; also repeats the rows of the
+        cell's states for each beam.
+        """
         fed: dict[str, Any] = {}
         fixed: dict[str, Any] = {}
         for name, value in self._fixed.items():
@@ -411,10 +418,10 @@ class BeamSearchDecoder:
         return fed, fixed
 
     def read_array(self, init: Any, is_ids: bool = False, is_scores: bool = False) -> Any:
-        """A variable that begins with `init` and is what `update_array` gave in the step before.
+        """A variable that is `init` in the first step, and then the value that `update_array` set in the step before.
 
-        `is_ids` and `is_scores` mark what the results are made of. Raises ValueError for both, TypeError for what is no
-        variable.
+        `is_ids` and `is_scores` mark the variables from which the results are made. Raises ValueError for both at once,
+        TypeError for an `init` that is not a variable.
         """
         self._stage.require_within("read_array")
         if is_ids and is_scores:
@@ -437,7 +444,7 @@ class BeamSearchDecoder:
         return value
 
     def update_array(self, array: Any, value: Any) -> None:
-        """Sets what a variable of `read_array` is in the next step. Raises ValueError for other variables."""
+        """Sets the value of a variable of `read_array` in the next step. Raises ValueError for other variables."""
         self._stage.require_within("update_array")
         for name, given in (("array", array), ("value", value)):
             if not isinstance(given, Variable):

@@ -1,4 +1,4 @@
-"""Fluid's `contrib.extend_optimizer`: optimizers whose weight decay is no part of the gradient."""
+"""Fluid's `contrib.extend_optimizer`: optimizers with decoupled weight decay, which is not part of the gradient."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ N: Any = nn
 
 
 class DecoupledWeightDecay:
-    """Takes `coeff` times each parameter from it, beside the update of the optimizer that it is mixed into.
+    """Subtracts `coeff` times each parameter from the parameter, in addition to the update of the optimizer that it is
+    mixed into.
 
-    `apply_decay_param_fun` says by the name of a parameter whether it decays.
+    `apply_decay_param_fun` decides by a parameter's name whether it decays.
     """
 
     def __init__(self, coeff: Any = 0.0, apply_decay_param_fun: Callable[[str], bool] | None = None, **settings: Any):
@@ -28,7 +29,7 @@ class DecoupledWeightDecay:
         super().__init__(**settings)
 
     def _shares(self, params_grads: list[tuple[Any, Any]]) -> list[tuple[Any, Any, Any]]:
-        """The parameters that decay with their gradients, and what is taken from them."""
+        """The parameters that decay, each with its gradient and the amount to subtract."""
         if isinstance(self._coeff, float) and self._coeff == 0.0:
             return []
         shares: list[tuple[Any, Any, Any]] = []
@@ -43,7 +44,9 @@ class DecoupledWeightDecay:
     def minimize(
         self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> Any:
-        """Appends gradients, the decay and the updates; gives the updates, and parameters with their gradients."""
+        """Appends gradients, the decay and the updates; returns the ops that update, and pairs of a parameter and its
+        gradient.
+        """
         own: Any = self
         pairs = own.backward(
             loss=loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
@@ -58,15 +61,16 @@ class DecoupledWeightDecay:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Any:
-    """A class of optimizers as `base_optimizer`, made with `weight_decay` in front of that one's arguments by name.
+    """A subclass of `base_optimizer` with decoupled weight decay; `weight_decay` is its first argument, the others are
+    passed by name.
 
-    Raises TypeError for what is no class of optimizers.
+    Raises TypeError for anything but a class of optimizers.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
         raise TypeError(f"{base_optimizer!r} is no class of optimizers")
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecay, base_optimizer):
-        """An optimizer with the weight decay beside it."""
+        """An optimizer with decoupled weight decay."""
 
         def __init__(
             self, weight_decay: Any, apply_decay_param_fun: Callable[[str], bool] | None = None, **settings: Any

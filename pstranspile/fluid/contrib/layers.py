@@ -1,4 +1,4 @@
-"""Fluid's `contrib.layers`: layers of recommendation models, metrics of clicks, and networks of gated layers."""
+"""Fluid's `contrib.layers`: layers of recommendation models, metrics of clicks, and stacked gated recurrent layers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ partial_sum = one_op("partial_sum", "input, start_index=0, length=-1", "X=input"
 
 
 def tdm_child(x: Any, node_nums: int, child_nums: int, param_attr: Any = None, dtype: Any = "int32") -> Any:
-    """The children of the nodes x of a tree, and which of them are leaves.
+    """The children of the nodes x of a tree, and a mask of those that are leaves.
 
     The tree is a parameter [node_nums, 3 + child_nums]: for each node its item, its level, its parent and its children,
     0 for none.
@@ -57,11 +57,11 @@ def tdm_sampler(
     tree_dtype: Any = "int32",
     dtype: Any = "int32",
 ) -> Any:
-    """Samples nodes of each level of a tree: the one above each leaf in `x`, and random others of the level; gives the
-    nodes, their labels (1: above the leaf) and a mask of the nodes that count.
+    """Samples nodes of each level of a tree: the node above each leaf in `x`, and random others of the level. Returns
+    the nodes, their labels (1: above the leaf) and a mask of the nodes that count.
 
     `tree_travel_attr` belongs to a parameter [leaf_node_num, levels] with the path to each leaf, `tree_layer_attr` to
-    one with the nodes level by level. `neg_samples_num_list` and `layer_node_num_list` give the numbers of random nodes
+    one with the nodes level by level. `neg_samples_num_list` and `layer_node_num_list` have the numbers of random nodes
     and of all nodes for each level. With `output_list` there is a tensor [-1, nodes, 1] for each level. Raises
     ValueError if these lists differ in length, or a level has too few nodes.
     """
@@ -99,7 +99,7 @@ def tdm_sampler(
 def shuffle_batch(x: Any, seed: Any = None) -> Any:
     """The rows of x in random order; `seed` is a number, or a variable that changes from step to step.
 
-    Without one it is the seed of the program, or drawn with `numpy.random` if that has none.
+    The default is the seed of the program, or if it has none, a seed drawn by `numpy.random`.
     """
     helper, attrs = LayerHelper("shuffle_batch"), {}
     if seed is None:
@@ -120,7 +120,7 @@ def fused_embedding_seq_pool(
     param_attr: Any = None,
     dtype: Any = "float32",
 ) -> Any:
-    """For each sequence of ids the sum of their rows of a table; a negative `padding_idx` counts from behind."""
+    """For each sequence of ids, the sum of their rows of a table; a negative `padding_idx` counts from the end."""
     helper = LayerHelper("fused_embedding_seq_pool", param_attr=param_attr)
     table = helper.create_parameter(attr=helper.param_attr, shape=list(size), dtype=dtype)
     padding = -1 if padding_idx is None else padding_idx + size[0] * (padding_idx < 0)
@@ -147,8 +147,8 @@ def match_matrix_tensor(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """How well the words of each sequence of x match those of y: [channels, words, words] as one column; and x times
-    the parameter.
+    """The match of the words of each sequence of x with those of y, [channels, words, words] flattened to a column; and
+    x times the parameter.
     """
     assert [len(x.shape), len(y.shape), x.shape[-1]] == [2, 2, y.shape[-1]], "x and y must be rows of one width"
     helper = LayerHelper("match_matrix_tensor", param_attr=param_attr, act=act, name=name)
@@ -171,8 +171,8 @@ def var_conv_2d(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> Any:
-    """Pictures [channels * rows * columns] of any size, as columns, convolved: `row` and `col` have as many rows and
-    columns as the pictures.
+    """The convolution of pictures of any size, each flattened to a column [channels * rows * columns]; the sequences of
+    `row` and `col` are as long as the pictures have rows and columns.
     """
     assert len(input.shape) == 2, "input must have two dims"
     helper = LayerHelper("var_conv_2d", param_attr=param_attr, act=act, name=name)
@@ -203,10 +203,10 @@ def tree_conv(
     bias_attr: Any = None,
     name: str | None = None,
 ) -> Any:
-    """For each node of trees what its subtree gives: [trees, nodes, output_size, num_filters].
+    """For each node of trees, the convolution of its subtree: [trees, nodes, output_size, num_filters].
 
-    `nodes_vector` are rows for the nodes [trees, nodes, width], `edge_set` edges from parents to children, counted from
-    1 [trees, edges, 2].
+    `nodes_vector` has a row for each node [trees, nodes, width], `edge_set` the edges from parents to children, whose
+    numbers begin with 1 [trees, edges, 2].
     """
     check_type(nodes_vector, "nodes_vector", Variable, "tree_conv")
     check_type(edge_set, "edge_set", Variable, "tree_conv")
@@ -221,7 +221,9 @@ def tree_conv(
 def rank_attention(
     input: Any, rank_offset: Any, rank_param_shape: Sequence[int], rank_param_attr: Any, max_rank: int = 3
 ) -> Any:
-    """Rows times the blocks of a parameter that their ranks choose, summed over the others in `rank_offset`."""
+    """Rows times blocks of a parameter, which are chosen by the rows' ranks, summed over the other rows listed in
+    `rank_offset`.
+    """
     assert input.shape[1] * max_rank * max_rank == rank_param_shape[0], "rank_param_shape must have a block per pair"
     helper = LayerHelper("rank_attention")
     param = helper.create_parameter(attr=rank_param_attr, shape=list(rank_param_shape), dtype=input.dtype)
@@ -271,10 +273,10 @@ def search_pyramid_hash(
     distribute_update_vars: list[str] | None = None,
     dtype: Any = "float32",
 ) -> Any:
-    """Embeddings of groups of words found by hashing, for each sequence of ids: [groups, num_emb].
+    """Embeddings, found by hashing, of groups of words in each sequence of ids: [groups, num_emb].
 
-    Parameters `param_attr_wl` and `param_attr_bl` hold filters of groups that count and of those that don't. Raises
-    ValueError for an updated variable that is no parameter of the layer.
+    The parameters `param_attr_wl` and `param_attr_bl` are filters of groups that count and of groups that don't. Raises
+    ValueError for an updated variable that is not a parameter of the layer.
     """
     helper = LayerHelper("search_pyramid_hash", name=name)
 
@@ -317,7 +319,7 @@ _SUMS = ("abserr", "sqrerr", "prob", "q", "pos", "total")
 
 
 class _Bundle:
-    """The sums of the metrics, each with that of a step, which is added to it."""
+    """The sums of the metrics over all steps; the value of each step is added to them."""
 
     def __init__(self, helper: LayerHelper):
         self._helper = helper
@@ -328,7 +330,7 @@ class _Bundle:
         return self._helper.create_global_variable(persistable=persistable, dtype="float32", shape=dims)
 
     def temporaries(self) -> list[Any]:
-        """Variables for what is computed of each row: three of them."""
+        """Three variables for values computed for each row; also makes the variables for the values of a step."""
         rows = [self._variable([-1]) for _ in range(3)]
         self._steps = {name: self._variable([1]) for name in ("prob", "abserr", "sqrerr", "q", "pos", "total")}
         for name in ("abserr", "sqrerr", "prob", "q"):
@@ -341,22 +343,22 @@ class _Bundle:
             self._helper.set_variable_initializer(variable, Constant(0.0, force_cpu=True))
 
     def add(self, name: str, op_type: str, x: Any) -> None:
-        """Adds what an op makes of x in each step to a sum."""
+        """Adds ops that compute the value of a step from x by an op type, and add it to a sum."""
         step, total = self._steps[name], self._sums[name]
         self._helper.append_op(type=op_type, inputs={"X": [x]}, outputs={"Out": [step]})
         inputs = {"X": [step], "Y": [total]}
         self._helper.append_op(type="elementwise_add", inputs=inputs, outputs={"Out": [total]})
 
     def result(self) -> tuple[Any, ...]:
-        """The sums."""
+        """The sums, in the order of the layer's results."""
         return tuple(self._sums[name] for name in ("sqrerr", "abserr", "prob", "q", "pos", "total"))
 
 
 def ctr_metric_bundle(input: Any, label: Any) -> tuple[Any, ...]:
-    """Sums over all rows so far, each float32 [1], of probabilities `input` and clicks `label`, both [rows, 1].
+    """Sums over all rows up to now, each float32 [1], for probabilities `input` and clicks `label`, both [rows, 1].
 
-    They are: squared errors, absolute errors, probabilities, sigmoids of probabilities, clicks, and how many rows there
-    were. Raises AssertionError for different dims.
+    They are the sums of squared errors, absolute errors, probabilities, sigmoids of probabilities, clicks, and the
+    number of rows. Raises AssertionError for different dims.
     """
     if tuple(input.shape) != tuple(label.shape):
         raise AssertionError(f"input has the dims {list(input.shape)}, label {list(label.shape)}")
@@ -379,7 +381,7 @@ def ctr_metric_bundle(input: Any, label: Any) -> tuple[Any, ...]:
 
 
 class _Network:
-    """Several layers of units, of which each state has `states` parts (hidden; or hidden and cell)."""
+    """Several layers of units; each state has `states` parts (hidden; or hidden and cell)."""
 
     def __init__(self, input: Any, starts: list[Any], hidden_size: int, num_layers: int, dropout: dict[str, Any]):
         self.input, self.starts, self.size, self.layers, self.dropout = (
@@ -424,7 +426,7 @@ class _Network:
 
 
 def _run(network: _Network, units: list[list[Any]], sequence_length: Any, batch_first: bool) -> tuple[Any, ...]:
-    """The outputs, and the last states, of units forwards and perhaps backwards."""
+    """The outputs and the last states of units that run forward, and perhaps backward."""
     steps = layers.transpose(network.input, [1, 0, 2]) if batch_first else network.input
     mask = None
     if sequence_length is not None:
@@ -449,7 +451,7 @@ def _run(network: _Network, units: list[list[Any]], sequence_length: Any, batch_
 
 
 def _units(kind: Any, name: str, layers: int, both: bool, attrs: tuple[Any, Any], *size: Any, **more: Any) -> Any:
-    """The units of each layer, a list for each way."""
+    """The units of each layer, in a list for each direction."""
     weight, bias = attrs
     return [
         [
@@ -482,7 +484,9 @@ def basic_gru(
     dtype: Any = "float32",
     name: str = "basic_gru",
 ) -> tuple[Any, ...]:
-    """Layers of gated recurrent units: the outputs over all steps, and the last hidden state of every layer."""
+    """Stacked layers of gated recurrent units; returns the outputs over all steps, and the last hidden state of every
+    layer.
+    """
     functions = {"gate_activation": gate_activation, "activation": activation, "dtype": dtype}
     attrs = param_attr, bias_attr
     units = _units(BasicGRUUnit, name, num_layers, bidirectional, attrs, hidden_size, **functions)
@@ -508,7 +512,9 @@ def basic_lstm(
     dtype: Any = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Any, ...]:
-    """Layers of LSTMs: the outputs over all steps, and the last hidden state and the last cell of every layer."""
+    """Stacked layers of LSTMs; returns the outputs over all steps, and the last hidden state and the last cell of every
+    layer.
+    """
     functions = {"gate_activation": gate_activation, "activation": activation, "dtype": dtype}
     attrs = param_attr, bias_attr
     units = _units(
@@ -530,10 +536,10 @@ def sparse_embedding(
     table_class: str = "CommonSparseTable",
     slot: int | None = None,
 ) -> Any:
-    """The rows of a table that has a row for every id of 64 bits, whatever the height in `size`.
+    """The rows of a table with a row for every id of 64 bits, whatever the height in `size` is.
 
-    Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
-    `CountFilterEntry`, `ProbabilityEntry` or `ShowClickEntry`. Raises ValueError for another one.
+    Servers have the table, or else the process itself. A row exists once it is trained, subject to the rule of an
+    `entry`: `CountFilterEntry`, `ProbabilityEntry` or `ShowClickEntry`. Raises ValueError for another one.
     """
     if not isinstance(entry, EntryAttr | None):
         kinds = "a CountFilterEntry, a ProbabilityEntry or a ShowClickEntry"

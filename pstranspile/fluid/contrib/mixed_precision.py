@@ -1,4 +1,4 @@
-"""Fluid's `contrib.mixed_precision`: optimizers whose programs compute in float16 where that is precise enough."""
+"""Fluid's `contrib.mixed_precision`: optimizers whose programs compute in float16 where this is precise enough."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.missing import names_of_fluid
 
 white_list = {"conv2d", "matmul", "mul"}
-"""Op types that compute in float16."""
+"""Op types that always compute in float16."""
 
 black_list = {
     *("exp", "square", "log", "mean", "sum", "cos_sim", "softmax", "softmax_with_cross_entropy"),
     *("sigmoid_cross_entropy_with_logits", "cross_entropy", "cross_entropy2"),
 }
-"""Op types that compute in float32."""
+"""Op types that always compute in float32."""
 
 gray_list = {
     *(f"elementwise_{kind}" for kind in ("add", "sub", "mul", "div", "max", "min", "pow", "mod", "floordiv")),
@@ -26,11 +26,11 @@ gray_list = {
     *("gaussian_random_batch_size_like", "slice", "rank", "scale", "transpose2", "reshape2", "gather"),
     *("fill_constant", "get_tensor_from_selected_rows", "sign", "cast"),
 }
-"""Op types that compute as the ops before them."""
+"""Op types that compute in the element type of the ops that they read from."""
 
 
 class AutoMixedPrecisionLists:
-    """The three lists, with op types that a script has moved, and variables whose ops compute in float32."""
+    """The three lists of op types, with a script's changes, and the variables whose ops compute in float32."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ _ENDINGS = {VarType.FP16: ".cast_fp16", VarType.FP32: ".cast_fp32"}
 
 
 def find_true_prev_op(ops: Iterable[Any], cur_op: Any, var_name: str) -> Any:
-    """The op before another one that writes a variable, None without one. Raises ValueError for several."""
+    """The op before `cur_op` that writes a variable, None if there is none. Raises ValueError for several."""
     found: list[Any] = []
     for op in ops:
         if op is cur_op:
@@ -65,18 +65,20 @@ def find_true_prev_op(ops: Iterable[Any], cur_op: Any, var_name: str) -> Any:
 
 
 def find_true_post_op(ops: Sequence[Any], cur_op: Any, var_name: str) -> list[Any] | None:
-    """The ops after another one that read a variable, None without any."""
+    """The ops after `cur_op` that read a variable, None if there are none."""
     after = ops[next((index for index, op in enumerate(ops) if op is cur_op), len(ops)) + 1 :]
     return [op for op in after if var_name in op.input_arg_names] or None
 
 
 def find_op_index(block_desc: Any, cur_op_desc: Any) -> int:
-    """The place of an op in a block, -1 if it is not there."""
+    """The index of an op in a block, -1 if it is not there."""
     return next((at for at in range(block_desc.op_size()) if block_desc.op(at) == cur_op_desc), -1)
 
 
 def _lists(ops: Sequence[Any], amp_lists: AutoMixedPrecisionLists) -> dict[int, bool]:
-    """Whether each op computes in float16, by index; gray-list ops that read from none of these are left out."""
+    """For each op, by index, whether it computes in float16; an op of the gray list that reads from no such op is left
+    out.
+    """
     half: dict[int, bool] = {}
     writers: dict[str, int] = {}
     for index, op in enumerate(ops):
@@ -97,8 +99,8 @@ def _lists(ops: Sequence[Any], amp_lists: AutoMixedPrecisionLists) -> dict[int, 
 
 
 def rewrite_program(main_prog: Any, amp_lists: AutoMixedPrecisionLists) -> None:
-    """Makes ops of the white list compute in float16, those of the black list in float32, and those of the gray list
-    as the ops before them. Casts are put between.
+    """Makes ops of the white list compute in float16, those of the black list in float32, and those of the gray list in
+    the type of the ops that they read from. Casts are inserted between ops of different types.
     """
     block = main_prog.global_block()
     ops, added = list(block.ops), 0
@@ -108,7 +110,9 @@ def rewrite_program(main_prog: Any, amp_lists: AutoMixedPrecisionLists) -> None:
 
 
 def _cast(block: Any, op: Any, index: int, source: Any, target: Any) -> int:
-    """Casts what an op reads of one element type to another; gives how many casts are put in front of it."""
+    """Inserts casts in front of an op for its inputs of one element type, to another type; returns the
+    number of casts.
+    """
     added, to_half = 0, target == VarType.FP16
     for slot in op.input_names:
         if to_half and op.type == "batch_norm" and slot != "X":
@@ -136,7 +140,7 @@ def _cast(block: Any, op: Any, index: int, source: Any, target: Any) -> int:
 
 
 def _halve(block: Any, op: Any) -> None:
-    """Declares what an op writes as float16."""
+    """Declares the outputs of an op as float16."""
     for slot in op.output_names:
         if op.type == "batch_norm" and slot != "Y":
             continue
@@ -150,7 +154,7 @@ def _halve(block: Any, op: Any) -> None:
 def update_role_var_grad(main_prog: Any, params_grads: Iterable[tuple[Any, Any]]) -> None:
     """Moves the casts of gradients to float32 behind the backward pass, so that machines exchange float16.
 
-    Raises ValueError for casts that are no part of the backward pass, or that another op reads.
+    Raises ValueError for casts that are not part of the backward pass, or whose results another op reads.
     """
     block = main_prog.global_block()
     roles = core.op_proto_and_checker_maker.OpRole
@@ -186,8 +190,8 @@ def update_loss_scaling(
     incr_ratio: float,
     decr_ratio: float,
 ) -> None:
-    """Scales losses by more after as many steps with finite gradients, by less after as many with others, at least by
-    1.
+    """Increases the scale of losses after `incr_every_n_steps` steps with finite gradients, and decreases it, at least
+    to 1, after `decr_every_n_nan_or_inf` steps with others.
     """
     zero = layers.fill_constant(shape=[1], dtype="int32", value=0)
 
@@ -242,9 +246,9 @@ def _learning_rate(value: float) -> Any:
 class OptimizerWithMixedPrecision:
     """An optimizer whose program computes in float16 where the lists say so.
 
-    Gradients are those of a scaled loss, so that small ones are not lost, and are divided by the scale before the
-    update. A scale that changes grows after `incr_every_n_steps` with finite gradients, and shrinks after
-    `decr_every_n_nan_or_inf` with others. Gradients that are not finite count as 0 then.
+    Gradients are computed from a scaled loss, so that small ones are not lost, and divided by the scale before the
+    update. A dynamic scale grows after `incr_every_n_steps` with finite gradients, and shrinks after
+    `decr_every_n_nan_or_inf` with others; gradients that are not finite are then set to 0.
     """
 
     def __init__(
@@ -270,7 +274,7 @@ class OptimizerWithMixedPrecision:
         optimizer.hold_learning_rate(_learning_rate)
 
     def get_loss_scaling(self) -> Any:
-        """The variable that losses are multiplied by."""
+        """The variable with the scale of losses."""
         return self._scaling
 
     def get_scaled_loss(self) -> Any:
@@ -285,7 +289,9 @@ class OptimizerWithMixedPrecision:
         no_grad_set: Any = None,
         callbacks: Any = None,
     ) -> list[list[Any]]:
-        """Rewrites the program and appends the gradients of the scaled loss; gives parameters with their gradients."""
+        """Rewrites the program and appends the gradients of the scaled loss; returns pairs of a parameter and its
+        gradient.
+        """
         rewrite_program(self._program, self._lists)
         self._scaled = loss * self._scaling
         pairs = self._optimizer.backward(self._scaled, startup_program, parameter_list, no_grad_set, callbacks)
@@ -297,7 +303,7 @@ class OptimizerWithMixedPrecision:
         return result
 
     def apply_gradients(self, scaled_params_grads: list[list[Any]]) -> list[Any]:
-        """Appends the updates, and before them what changes the scale; gives the ops that update."""
+        """Appends the ops that adapt the scale, then the updates; returns the ops that update."""
         if self._changes:
             sums = layers.concat([layers.reduce_sum(gradient) for _, gradient in scaled_params_grads])
             finite = layers.isfinite(layers.reduce_sum(sums))
@@ -314,7 +320,9 @@ class OptimizerWithMixedPrecision:
     def minimize(
         self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> tuple[list[Any], list[list[Any]]]:
-        """Appends what trains the parameters on a loss; gives the updates, and parameters with their gradients."""
+        """Appends the ops that train the parameters on a loss; returns the ops that update, and pairs of a parameter
+        and its gradient.
+        """
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self.apply_gradients(pairs), pairs
 

@@ -1,4 +1,4 @@
-"""What programs need and hold: Fluid's `contrib.model_stat`, `contrib.memory_usage_calc` and `contrib.op_frequence`."""
+"""Statistics of programs: Fluid's `contrib.model_stat`, `contrib.memory_usage_calc` and `contrib.op_frequence`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _HEAD = ("No.", "TYPE", "INPUT", "OUTPUT", "PARAMs", "FLOPs")
 
 
 class _Counted(NamedTuple):
-    """An op that counts: what it reads and writes, its parameters and its operations for one image."""
+    """An op in a summary: the dims of its input and output, its number of parameters, and its number of operations for
+    one image.
+    """
 
     type: str
     read: Sequence[int]
@@ -26,7 +28,7 @@ class _Counted(NamedTuple):
 
 
 def _counted(op: Any, shapes: dict[str, tuple[int, ...]]) -> _Counted | None:
-    """What an op counts for, None for nothing."""
+    """The entry of an op in a summary, None for ops that are not in it."""
 
     def shape(slot: str, written: bool = False) -> tuple[int, ...]:
         return shapes[(op.output(slot) if written else op.input(slot))[0]]
@@ -50,7 +52,7 @@ def _counted(op: Any, shapes: dict[str, tuple[int, ...]]) -> _Counted | None:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    """Rows of text in frames, each column as wide as it must be."""
+    """Rows of text as a table with frames; each column is as wide as its longest text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     text = ["|" + "|".join(f" {cell:>{width}} " for cell, width in zip(row, widths, strict=True)) + "|" for row in rows]
@@ -59,7 +61,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 def summary(main_prog: Program) -> None:
     """Prints, for the convolutions, poolings, fully connected layers, activations and normalisations of a program,
-    their dims, parameters and operations for one image, and how many these are in total.
+    their dims, parameters and operations for one image, and the totals of both.
     """
     found: list[_Counted] = []
     for block in main_prog.blocks:
@@ -81,9 +83,10 @@ _BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "float16": 2, "int32": 4
 
 
 def memory_usage(program: Any, batch_size: int) -> tuple[float, float, str]:
-    """Least and most memory of what the ops of block 0 write, and the unit: 5 to 10 % more than its elements take.
+    """The least and the greatest memory for the outputs of the ops in block 0, and its unit: 5 and 10 % more than the
+    elements need.
 
-    Raises ValueError for a batch that is not positive, and where dims are not known but for the batch.
+    Raises ValueError for a batch size that is not positive, and where other dims than the batch are unknown.
     """
     if not isinstance(program, Program):
         raise TypeError(f"memory_usage takes a Program, not a {type(program).__name__}")
@@ -109,8 +112,9 @@ def _size(variable: Any, batch_size: int) -> int:
 
 
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """How many ops of each type block 0 has, and how many of each type read what one of another type writes (`"mul->
-    elementwise_add"`), the most frequent first. Parameters don't count. Raises TypeError for what is no program.
+    """The number of ops of each type in block 0, and for each pair of types how often one reads what the other writes
+    (`"mul-> elementwise_add"`), the most frequent first. Parameters are left out. Raises TypeError if `program` is not
+    a program.
     """
     if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"op_freq_statistic takes a Program, not a {type(program).__name__}")

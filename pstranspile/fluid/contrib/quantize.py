@@ -1,4 +1,6 @@
-"""Fluid's `contrib.quantize`: programs trained as if they computed with numbers of a few bits, and made to do so."""
+"""Fluid's `contrib.quantize`: trains programs as if they computed with integers of a few bits, and converts them to do
+so.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +26,26 @@ _ENDINGS = (".quantized.dequantized", ".quantized", ".dequantized", ".scale")
 
 
 def _original_var_name(var_name: str) -> str:
-    """The variable that a name of a quantised one, or of its scale, is made of."""
+    """The name of the original variable, from the name of its quantised variable or scale."""
     ending = next((ending for ending in _ENDINGS if var_name.endswith(ending)), "")
     return var_name.removesuffix(ending)
 
 
 def _largest(bits: int) -> int:
-    """The largest integer of so many bits, with a sign."""
+    """The largest signed integer with `bits` bits."""
     return (1 << (bits - 1)) - 1
 
 
 def quant(x: Any, scale: Any, num_bits: int) -> Any:
-    """x as integers of so many bits, the largest of which stands for the scale."""
+    """x as integers with `num_bits` bits; the largest integer stands for the scale."""
     return np.round(x / scale * _largest(num_bits))
 
 
 class QuantizeTranspiler:
-    """Has convolutions and products compute with integers of `weight_bits` and `activation_bits`.
+    """Makes convolutions and products compute with integers of `weight_bits` and `activation_bits`.
 
-    A scale is the largest number of this step (`abs_max`), of the last `window_size` steps (`range_abs_max`), or a
-    moving average of those (`moving_average_abs_max`). Raises ValueError for another kind.
+    A scale is the greatest absolute value in this step (`abs_max`), in the last `window_size` steps (`range_abs_max`),
+    or a moving average of these values (`moving_average_abs_max`). Raises ValueError for another kind.
     """
 
     def __init__(
@@ -66,9 +68,10 @@ class QuantizeTranspiler:
         self.helper = LayerHelper(type(self).__name__)
 
     def training_transpile(self, program: Any = None, startup_program: Any = None) -> None:
-        """Puts ops before convolutions and products that round what these read, as integers of a few bits would be.
+        """Inserts ops before convolutions and products that round their inputs as integers of a few bits would be.
 
-        Their gradient ops read the same. Raises ValueError for a gradient op whose inputs are not rounded.
+        Their gradient ops read the rounded inputs too. Raises ValueError for a gradient op whose inputs are not
+        rounded.
         """
         self.is_test = False
         program = program or default_main_program()
@@ -97,7 +100,7 @@ class QuantizeTranspiler:
             op._rename_input(name, rounded[name])
 
     def _quantise(self, block: Any, place: int, var: Any, bits: int, kind: str) -> tuple[Any, Any]:
-        """Inserts the op that makes integers of a variable; gives these, and their scale."""
+        """Inserts the op that converts a variable to integers; returns the integers, and their scale."""
         quantised = _like(block, f"{var.name}.quantized", var)
         inputs, outputs, attrs = {"X": var}, {"Out": quantised}, dict[str, Any](bit_length=bits)
         if kind == "abs_max":
@@ -127,9 +130,9 @@ class QuantizeTranspiler:
         return made
 
     def freeze_program(self, program: Any, place: Any, scope: Any = None) -> None:
-        """Makes the parameters of a trained program integers, and multiplies results by their scales.
+        """Converts the parameters of a trained program to integers, and multiplies results by their scales.
 
-        The integers stay floats in the scope until `convert_to_int8`.
+        The integers are stored as floats in the scope until `convert_to_int8`.
         """
         self.is_test = True
         scope, program = scope or global_scope(), program or default_main_program()
@@ -159,7 +162,7 @@ class QuantizeTranspiler:
                 self._scale_result(block, op, sources, results, scales, held)
 
     def _frozen(self, name: str, scale: str, place: Any, scope: Any) -> float:
-        """Makes a parameter integers, and gives their scale."""
+        """Converts a parameter to integers, and returns their scale."""
         tensor = scope.find_var(name).get_tensor()
         values = np.array(tensor)
         if self.weight_quantize_type == "abs_max":
@@ -178,7 +181,7 @@ class QuantizeTranspiler:
         scales: dict[str, Any],
         held: set[str],
     ) -> None:
-        """Has an op read integers, and puts an op behind it that multiplies its result by both scales."""
+        """Makes an op read integers, and inserts an op after it that multiplies its result by both scales."""
         weight, activation = 1.0, None
         for name in op.input_arg_names:
             original = _original_var_name(name)
@@ -196,7 +199,7 @@ class QuantizeTranspiler:
         results[out.name] = made.name
 
     def convert_to_int8(self, program: Any, place: Any, scope: Any = None) -> None:
-        """Gives the parameters of a frozen program the element type int8."""
+        """Converts the parameters of a frozen program to the element type int8."""
         scope, program = scope or global_scope(), program or default_main_program()
         made: dict[str, str] = {}
         for block in program.blocks:
@@ -223,7 +226,7 @@ def _like(block: Any, name: str, var: Any) -> Any:
 
 
 def _back(block: Any, place: int, var: Any, inputs: dict[str, Any], largest: float) -> Any:
-    """Inserts the op that makes numbers of integers; gives these."""
+    """Inserts the op that converts integers back to numbers; returns these."""
     made = _like(block, f"{var.name}.dequantized", var)
     block._insert_op(place, _BACK, inputs, {"Out": made}, {"max_range": largest})
     return made
@@ -238,7 +241,7 @@ def _read_rounded(op: Any, rounded: dict[str, str]) -> None:
 
 
 def _remove_unused(program: Any) -> None:
-    """Takes declarations out of blocks whose ops have no use for them."""
+    """Removes from blocks the declarations of variables that no op uses."""
     for block in program.blocks:
         used = {name for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
         for name in [name for name in block.vars if name not in used]:

@@ -1,4 +1,4 @@
-"""Fluid's `contrib.reader`: batches dealt to the trainers that a launcher has started."""
+"""Fluid's `contrib.reader`: distributes batches to the trainers that a launcher has started."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pstranspile.fluid.running.flags import whole
 
 
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
-    """A reader of every so manieth batch, as many as there are trainers, beginning with this one's number.
+    """A reader of every n-th batch, where n is the number of trainers, beginning with this trainer's number.
 
-    All trainers get as many: what is left at the end is dropped. Raises ValueError where the environment
-    (`PADDLE_TRAINER_ID`, `PADDLE_TRAINERS_NUM`) has a trainer that is none of so many.
+    All trainers get the same number of batches; the rest at the end is dropped. Raises ValueError where the numbers in
+    the environment (`PADDLE_TRAINER_ID`, `PADDLE_TRAINERS_NUM`) do not fit.
     """
     count, number = whole("PADDLE_TRAINERS_NUM", 1), whole("PADDLE_TRAINER_ID", 0)
     if not 0 <= number < count:

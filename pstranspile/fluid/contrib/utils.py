@@ -1,4 +1,4 @@
-"""Fluid's `contrib.utils`: folders of a hadoop cluster's file system, several files at a time."""
+"""Fluid's `contrib.utils`: copies folders of a hadoop cluster's file system, several files at a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pstranspile.fluid.running.workers import Workers
 
 
 class HDFSClient(hdfs.HDFSClient):
-    """The client as Fleet has it, with the calls of older scripts."""
+    """Fleet's client, with the signatures that older scripts call."""
 
     def download(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, hdfs_path: str, local_path: str, overwrite: bool = False, unzip: bool = False
     ) -> None:
-        """Copies a file or folder here; with `unzip` also takes the file, an archive, apart."""
+        """Copies a file or folder to this host; with `unzip` also extracts the file, which is an archive."""
         super().download(hdfs_path, local_path, overwrite)
         if unzip:
             here = Path(local_path)
@@ -30,20 +30,22 @@ class HDFSClient(hdfs.HDFSClient):
     def lsr(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, hdfs_path: str, only_file: bool = True, sort: bool = True
     ) -> list[str]:
-        """The files of a folder and of those below it; without `only_file` also these folders."""
+        """The files in a folder and in all folders below it; without `only_file` these folders too."""
         found = self._listed("-lsr", hdfs_path, kind="-" if only_file else "")
         return sorted(found) if sort else found
 
 
 def _beside(path: str, folder: str, other: str) -> str:
-    """The folder below `other` that has the place of the folder of `path` below `folder`."""
+    """The folder below `other` that corresponds to the folder of `path` below `folder`."""
     return os.path.normpath(os.path.join(other, os.path.relpath(os.path.dirname(path), folder)))
 
 
 def multi_download(
     client: HDFSClient, hdfs_path: str, local_path: str, trainer_id: int, trainers: int, multi_processes: int = 5
 ) -> list[str]:
-    """Copies every `trainers`-th file of a folder here, from number `trainer_id` on; gives where they lie."""
+    """Copies every `trainers`-th file of a folder to this host, beginning with number `trainer_id`; returns the local
+    paths.
+    """
     client.make_local_dirs(local_path)
     mine = client.lsr(hdfs_path)[trainer_id::trainers]
     folders = [_beside(path, hdfs_path, local_path) for path in mine]
@@ -62,7 +64,7 @@ def multi_upload(
     overwrite: bool = False,
     sync: bool = True,
 ) -> None:
-    """Copies the files of a folder, and of those below it, to the cluster."""
+    """Copies the files in a folder, and in all folders below it, to the cluster."""
     files = [os.path.join(folder, name) for folder, _, names in os.walk(local_path) for name in names]
     folders = [_beside(path, local_path, hdfs_path) for path in files]
     for folder in dict.fromkeys(folders):

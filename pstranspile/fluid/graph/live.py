@@ -103,12 +103,12 @@ class LiveDraft(Draft):
         """
         given, device = attrs or {}, self.scopes.device
         if device is not None and op_type in _WITHOUT_DEVICE:
-            warn(f"The Op({op_type}) is not support to set device.")  # scripts compare with it
+            warn(f"The Op({op_type}) is not support to set device.")  # scripts compare with this message
             with self.scopes.on(None):
                 return super().make(op_type, inputs, outputs, attrs)
         if device is not None and (given.get("force_cpu") or (op_type == "less_than" and "force_cpu" in given)):
             reason = f"'device_guard' has higher priority when they are used at the same time. ({op_type})"
-            warn(f"force_cpu is given inside of a device_guard: {reason}")  # as this one
+            warn(f"force_cpu is given inside of a device_guard: {reason}")  # scripts compare with this message too
         return super().make(op_type, inputs, outputs, attrs)
 
     def type_outputs(self, op: Op) -> None:

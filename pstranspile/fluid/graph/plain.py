@@ -17,7 +17,7 @@ class Fetched(np.ndarray):
     """An array that a run returns. With a single element it can be used as a number, whatever its dims."""
 
     def __repr__(self) -> str:
-        return repr(self.view(np.ndarray))  # printed as scripts and those who compare logs know it
+        return repr(self.view(np.ndarray))  # printed as in Fluid, for scripts and for comparisons of logs
 
     def __float__(self) -> float:
         return float(self.item())

@@ -31,7 +31,7 @@ _READING = ("read", "create_py_reader", "create_double_buffer_reader")
 class Program(PartInCluster):
     """A program to which layers add ops. `freeze()` returns it as the value that compilers and runs take."""
 
-    __slots__ = ("_blocks", "_frozen", "drafts")  # which scripts don't meet when they compare programs by `__dict__`
+    __slots__ = ("_blocks", "_frozen", "drafts")  # left out of `__dict__`, by which scripts compare programs
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class Program(PartInCluster):
 
     create_block, rollback = _create_block, _rollback
 
-    # what scripts ask
+    # queries of scripts
 
     @property
     def desc(self) -> ProgramDesc:
@@ -218,7 +218,7 @@ class Program(PartInCluster):
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
-        """A program from the bytes of a ProgramDesc. Raises DiagnosticError for bytes that are none."""
+        """A program from the bytes of a ProgramDesc. Raises DiagnosticError for other bytes."""
         from pstranspile.frontends.program_desc import program_from_bytes
 
         return Program.of(program_from_bytes(binary_str, "<bytes>", "main"))
@@ -367,8 +367,8 @@ class ProgramDesc:
         return self._program.serialize_to_string()
 
     def parse_from_string(self, binary_str: bytes) -> None:
-        """Replaces the program's content by what the bytes of a ProgramDesc describe. Raises DiagnosticError for bytes
-        that are none.
+        """Replaces the program's content by what the bytes of a ProgramDesc describe. Raises DiagnosticError for other
+        bytes.
         """
         self._program.take(Program.parse_from_string(binary_str).freeze())
 

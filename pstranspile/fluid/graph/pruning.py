@@ -21,7 +21,7 @@ from pstranspile.ops.gradient import SUFFIX, differentiated
 # after it; before the gradients of the segment its ops run once more and write copies (`x.subprog_0`, the last segment
 # first), which the gradient ops read. Copies of dropout draw what the first ones drew, by a seed that both read.
 #
-# Two blocks that nothing refers to stay in the program, as in Fluid: the first holds the gradient ops outside of
+# Two blocks that nothing refers to stay in the program, as in Fluid: the first has the gradient ops outside of
 # segments and the ops of segments as they were, the second the copies.
 
 
@@ -127,8 +127,8 @@ class Recomputing:
         return op._replace(inputs=inputs, outputs=outputs, role=OpRole.BACKWARD)
 
     def _dtype(self, op: Op, slot: str, inputs: Mapping[str, tuple[str, ...]]) -> DType:
-        """The element type that Fluid declares for a copy: that of the input if the op infers it, else BOOL, Fluid's
-        value 0 for a type that is not set.
+        """The element type that Fluid declares for a copy: that of the input if the op infers it, otherwise BOOL, which
+        stands for no type.
         """
         source, result = typed_slots(op.type)
         type_ = self.draft.type_of(inputs[source][0]) if slot == result else None
@@ -201,7 +201,7 @@ def without_roles(program: Program, roles: OpRole) -> Program:
     itself if no op is removed.
     """
     blocks, changed = list(program.blocks), set[int]()
-    for index in range(len(blocks) - 1, -1, -1):  # a block stands before those in it
+    for index in range(len(blocks) - 1, -1, -1):  # a block comes before the blocks inside it
         ops = tuple(op for op in blocks[index].ops if not (op.role or OpRole.FORWARD) & roles)
         if len(ops) < len(blocks[index].ops):
             changed.add(index)

@@ -300,7 +300,7 @@ class Variable:
         return (self[index] for index in range(len(self)))
 
     def __bool__(self) -> bool:
-        return True  # as every object in Fluid's static graph, whatever the variable holds at run time
+        return True  # as in Fluid's static graphs, whatever the value at run time is
 
     def __matmul__(self, other: Any) -> Any:
         return NotImplemented if Variable.methods is None else self.matmul(other)

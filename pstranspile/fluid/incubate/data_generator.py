@@ -1,4 +1,4 @@
-"""Fluid's data generators: scripts that make the lines of data sets."""
+"""Fluid's data generators: scripts that write the lines of data sets."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any, cast
 from pstranspile.fluid.missing import names_of_fluid
 
 Sample = Any
-"""Pairs of a variable's name and its list of values, in the order of the variables."""
+"""The pairs of a variable's name and its list of values, in the order of the variables."""
 
 
 class DataGenerator:
-    """The base: a subclass says in `generate_sample` what a line of its input gives."""
+    """The base class of generators; a subclass defines in `generate_sample` the samples for a line of its input."""
 
     def __init__(self) -> None:
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Sets how many samples `generate_batch` gets at a time (default: 32)."""
+        """Sets the number of samples that `generate_batch` gets at a time (default: 32)."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[Sample]]:
-        """A function that gives the samples of a line; None stands for no input at all."""
+        """A function that returns the samples for a line, which is None if there is no input."""
         raise NotImplementedError("generate_sample says what a line gives: write it in a subclass")
 
     def generate_batch(self, samples: list[Sample]) -> Callable[[], Iterable[Sample]]:
-        """A function that gives samples made of a batch of them; by default the same."""
+        """A function that returns samples made from a batch of samples; by default the same ones."""
         return lambda: samples
 
     def run_from_stdin(self) -> None:
-        """Writes the lines of the samples of standard input."""
+        """Writes the lines of the samples for standard input."""
         self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
 
     def run_from_memory(self) -> None:
-        """Writes the lines of the samples of no input."""
+        """Writes the lines of the samples that are generated without input."""
         self._write(iter(self.generate_sample(None)()))
 
     def _write(self, samples: Iterator[Sample]) -> None:
@@ -54,15 +54,17 @@ class DataGenerator:
             sys.stdout.write(self._gen_str(sample))
 
     def _gen_str(self, line: Sample) -> str:
-        """The line of a sample."""
+        """The line for a sample."""
         raise NotImplementedError("take MultiSlotDataGenerator or MultiSlotStringDataGenerator")
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Samples of texts, which are written as they are."""
+    """Generates samples of texts, which are written unchanged."""
 
     def _gen_str(self, line: Sample) -> str:
-        """The line of a sample: for each variable how many values it has, and these. Raises ValueError for none."""
+        """The line for a sample: for each variable the number of its values, then the values. Raises ValueError for a
+        variable without values.
+        """
         words: list[str] = []
         for name, values in _pairs_of(line):
             if not len(values):
@@ -72,7 +74,7 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 
 def _pairs_of(sample: Sample) -> list[tuple[str, Any]]:
-    """The names and values of a sample. Raises ValueError if it is no list or tuple of these."""
+    """The names and values of a sample. Raises ValueError if it is not a list or tuple of such pairs."""
     if isinstance(sample, zip):
         sample = list(cast("Iterable[Any]", sample))
     if not isinstance(sample, (list, tuple)):
@@ -87,12 +89,14 @@ def _pairs_of(sample: Sample) -> list[tuple[str, Any]]:
 
 
 class MultiSlotDataGenerator(MultiSlotStringDataGenerator):
-    """Samples of numbers. The first sample says which variables a sample has, and in which order."""
+    """Generates samples of numbers. The first sample determines the variables of all samples, and their order."""
 
     _names: list[str] | None = None
 
     def _gen_str(self, line: Sample) -> str:
-        """The line of a sample. Raises ValueError if it has other variables than the first, or no lists of numbers."""
+        """The line for a sample. Raises ValueError for other variables than in the first sample, and for values that
+        are not lists of numbers.
+        """
         pairs = _pairs_of(line)
         names = [name for name, _ in pairs]
         if self._names is None:

@@ -217,7 +217,7 @@ def bound(name: str, signature: inspect.Signature, args: Any, options: Any) -> d
     except TypeError as problem:
         wrong: object = problem
         unknown = next((option for option in options if option not in signature.parameters), None)
-        if unknown is not None:  # which explains what is missing
+        if unknown is not None:  # it explains missing arguments, too
             wrong = f"got an unexpected keyword argument {unknown!r}{did_you_mean(unknown, list(signature.parameters))}"
         raise TypeError(f"{name}({', '.join(map(str, signature.parameters.values()))}): {wrong}") from None
     result.apply_defaults()

@@ -189,7 +189,7 @@ def data_norm(
     """Inputs normalised by counts, sums and sums of squares; a dict as `param_attr` has the first values of these
     three.
     """
-    starts = param_attr if _is_dict(param_attr) else None  # as in Fluid, which takes nothing from anything else
+    starts = param_attr if _is_dict(param_attr) else None  # as in Fluid, which ignores other values
     return _data_norm(input, act, epsilon, starts, *args, **options)
 
 
@@ -828,7 +828,7 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
     start = [0] * len(x.shape) if offsets is None else offsets
     trained = [given for given in (shape, offsets) if isinstance(given, Variable) and not given.stop_gradient]
     out = _cut(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
-    for given in trained:  # only their dims and numbers are read; other ops may need their gradients
+    for given in trained:  # this op reads only dims and numbers, but other ops may need the gradients
         given.stop_gradient = False
     return out
 
@@ -849,7 +849,7 @@ def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None
             if isinstance(number, int) and (number < least or (what == "shape" and number == 0)):
                 raise ValueError(f"crop_tensor: {what} has {number}")
     sizes = (shape, "shape", "Shape", "ShapeTensor", 0)
-    unknown = [-1] * len(x.shape)  # what a variable says in each run
+    unknown = [-1] * len(x.shape)  # dims that a variable determines in each run
     return _cut(helper, x, (start, "offsets", "Offsets", "OffsetsTensor", -1), sizes, offsets=unknown)
 
 

@@ -116,7 +116,7 @@ softsign = adapt(nn.softsign, "x, name=None")
 acos = one_op("acos", "x, name=None", "X=x")
 asin = one_op("asin", "x, name=None", "X=x")
 _scale = generate_layer_fn("scale")  # scripts know it by this name
-_elementwise_div = generate_layer_fn("elementwise_div")  # and this one too
+_elementwise_div = generate_layer_fn("elementwise_div")  # scripts know it by this name, too
 
 
 __getattr__ = names_of_fluid(__name__, globals())

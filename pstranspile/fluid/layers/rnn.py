@@ -512,7 +512,7 @@ class TrainingHelper(DecodeHelper):
         def one_more(x: Any) -> Any:
             return nn.pad(x, paddings=[*ahead, 0, 1] + [0, 0] * (len(x.shape) - len(ahead) // 2 - 1))
 
-        self.inputs_ = each(one_more, inputs)  # the step after the last is read, and not used
+        self.inputs_ = each(one_more, inputs)  # decoding reads the step after the last, and ignores it
 
     def initialize(self) -> Any:
         """The first step of every sequence; empty ones are finished."""
@@ -684,7 +684,7 @@ def beam_search(
     attrs = {"level": level, "beam_size": beam_size, "end_id": end_id, "is_accumulated": is_accumulated}
     best, chosen, parents = made_by("beam_search", inputs, outputs, attrs, name=name)
     for made in (best, chosen):
-        made.redeclare(lod_level=0)  # as in Fluid; the op gives two levels
+        made.redeclare(lod_level=0)  # as in Fluid; the op's results have two levels
     return (chosen, best, parents) if return_parent_idx else (chosen, best)
 
 

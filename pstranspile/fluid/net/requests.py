@@ -147,7 +147,7 @@ class Requests:
     def _send(self, message: Message) -> None:
         value: Any = message.payload
         if isinstance(value, SelectedRows) and not len(value.rows):
-            return  # as Fluid's trainers: its servers have cleared what came before
+            return  # like Fluid's trainers, which send no empty rows: servers have cleared earlier ones
         if isinstance(value, LoDTensor):
             value = value.data
         sent = with_value(VariableMessage(message.variable, trainer_id=self._trainer), value)

@@ -1,5 +1,5 @@
-"""What 2.x calls `paddle.NAME` and `paddle.tensor.NAME`: Fluid's layers with the later names and arguments, and
-`einsum`, sums of products that letters for dims describe.
+"""The functions that 2.x calls `paddle.NAME` and `paddle.tensor.NAME`: Fluid's layers with the later names and
+arguments, and `einsum`, sums of products that are described by letters for dims.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ _DOTS = "..."
 
 
 class _Term(NamedTuple):
-    """A variable and the letters of its dims."""
+    """A variable, and one letter for each of its dims."""
 
     held: Any
     letters: str
 
 
 def einsum(equation: str, *operands: Any) -> Any:
-    """The sums that an equation such as `bij,bjk->bik` describes.
+    """The sums of products that an equation such as `bij,bjk->bik` describes.
 
-    Letters that the result does not have are summed over; `...` stands for the dims that have no letter, of which those
-    of size 1 are repeated. A letter that an operand has several times takes its diagonal; one that the result has
-    several times puts values on its diagonal, with zeros beside it. Without `->` the result has the letters that occur
-    once, in the order of the alphabet.
-    Raises ValueError for an equation that is none, that does not go with the operands, or that takes a diagonal whose
-    size is not known before the program runs.
+    Letters that the result lacks are summed over; `...` stands for dims without letters, of which those of length 1 are
+    repeated. If an operand has a letter several times, its diagonal is taken; if the result has one several times,
+    values are put on its diagonal, among zeros. Without `->` the result has the letters that occur once, in
+    alphabetical order. Raises ValueError for a text that is not an equation, for operands that do not fit, and for a
+    diagonal whose length is not known before the program runs.
     """
     terms, result = _parsed(equation.replace(" ", ""), list(operands))
     sizes = _sizes(equation, terms)
@@ -78,7 +77,9 @@ def _parsed(equation: str, operands: list[Any]) -> tuple[list[_Term], str]:
 
 
 def _without_ones(terms: Sequence[_Term], dots: str) -> list[_Term]:
-    """The operands without those dims of size 1 that have no letter, and that another operand has in another size."""
+    """The operands without those dims of length 1 that have no letter, if another operand has the dim with a greater
+    length.
+    """
     longer = {letter for held, letters in terms for letter, size in zip(letters, held.shape, strict=True) if size != 1}
     made: list[_Term] = []
     for held, letters in terms:
@@ -93,7 +94,7 @@ def _without_ones(terms: Sequence[_Term], dots: str) -> list[_Term]:
 
 
 def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, Any]:
-    """The size of the dim of each letter: a number, or a variable with it where no operand knows it beforehand."""
+    """The length of the dim of each letter: a number, or a variable if no operand's declaration has it."""
     known: dict[str, int] = {}
     for held, letters in terms:
         for letter, size in zip(letters, held.shape, strict=True):
@@ -108,7 +109,7 @@ def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, Any]:
 
 
 def _diagonal(term: _Term, sizes: dict[str, Any]) -> _Term:
-    """The operand with every letter once: the diagonal of dims that have the same letter."""
+    """The operand with every letter once: dims with the same letter are replaced by their diagonal."""
     held, letters = term
     while repeated := _repeated(letters):
         places = [place for place, letter in enumerate(letters) if letter == repeated][:2]
@@ -116,7 +117,7 @@ def _diagonal(term: _Term, sizes: dict[str, Any]) -> _Term:
         others, size = [letters[place] for place in beside], _known(repeated, sizes, letters)
         dims = [sizes[letter] for letter in others]
         flat = _reshaped(L.transpose(held, [*beside, *places]), [*dims, size * size])
-        # In rows of one more element, the elements of the diagonal stand below one another.
+        # If rows have one more element, the elements of the diagonal are in one column.
         rows = _reshaped(L.pad(flat, [*[0, 0] * len(dims), 0, size]), [*dims, size, size + 1])
         last = len(dims) + 1
         held = L.squeeze(L.slice(rows, [last], [0], [1]), [last])
@@ -125,7 +126,7 @@ def _diagonal(term: _Term, sizes: dict[str, Any]) -> _Term:
 
 
 def _spread(term: _Term, result: str, sizes: dict[str, Any]) -> Any:
-    """The values with the dims of the result: zeros where dims with the same letter differ in place."""
+    """The values in the dims of the result: on the diagonal of dims with the same letter, zeros elsewhere."""
     held, letters = _ordered(term, "".join(dict.fromkeys(result))), "".join(dict.fromkeys(result))
     while len(letters) < len(result):
         repeated = next(letter for letter in letters if letters.count(letter) < result.count(letter))
@@ -135,14 +136,14 @@ def _spread(term: _Term, result: str, sizes: dict[str, Any]) -> Any:
         letters = "".join([*(letters[other] for other in beside), repeated, repeated])
         dims = [sizes[letter] for letter in letters[:-2]]
         column = _reshaped(L.transpose(held, [*beside, place]), [*dims, size, 1])
-        # `size` zeros behind each value put it one place further on in each row of `size`.
+        # `size` zeros after each value move it one column to the right in each row of `size`.
         flat = _reshaped(L.pad(column, [*[0, 0] * (len(dims) + 1), 0, size]), [*dims, size * (size + 1)])
         held = _reshaped(L.slice(flat, [len(dims)], [0], [size * size]), [*dims, size, size])
     return _ordered(_Term(held, letters), result)
 
 
 def _repeated(letters: str) -> str:
-    """The first letter that occurs several times, if one does."""
+    """The first letter that occurs several times, "" if none does."""
     return next((letter for letter in letters if letters.count(letter) > 1), "")
 
 
@@ -153,7 +154,7 @@ def _known(letter: str, sizes: dict[str, Any], letters: str) -> int:
 
 
 def _summed(term: _Term, kept: str) -> _Term:
-    """Without the dims whose letters nothing else has."""
+    """The operand summed over the dims whose letters are not in `kept`."""
     gone = [place for place, letter in enumerate(term.letters) if letter not in kept]
     if not gone:
         return term
@@ -170,7 +171,7 @@ def _ordered(term: _Term, letters: str) -> Any:
 
 
 def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _Term:
-    """The products of two, summed over the letters that both have and nothing later does."""
+    """The product of two operands, summed over the letters that both have and `later` lacks."""
     both = [letter for letter in left.letters if letter in right.letters]
     rows, inner = [letter for letter in both if letter in later], [letter for letter in both if letter not in later]
     own = [[letter for letter in term.letters if letter not in both] for term in (left, right)]
@@ -184,18 +185,18 @@ def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _T
 
 
 def _flat(term: _Term, groups: Sequence[Sequence[str]], sizes: dict[str, Any]) -> Any:
-    """The operand with one dim for each group of letters."""
+    """The operand reshaped to one dim for each group of letters."""
     return _reshaped(term.held, [_size([sizes[letter] for letter in group]) for group in groups])
 
 
 def _reshaped(held: Any, dims: Sequence[Any]) -> Any:
-    """A variable with these dims, which are numbers and variables with numbers."""
+    """A variable reshaped to these dims, each a number or a variable with one."""
     first = next((place for place, dim in enumerate(dims) if not isinstance(dim, int)), None)
     return L.reshape(held, [-1 if place == first else dim for place, dim in enumerate(dims)])
 
 
 def _size(sizes: Sequence[Any]) -> Any:
-    """The product of numbers and of variables with numbers."""
+    """The product of lengths, each a number or a variable with one."""
     number = number_of_elements(size for size in sizes if isinstance(size, int))
     made: Any = None
     for size in sizes:
@@ -280,7 +281,7 @@ _SAME = """abs acos array_length array_read array_write asin atan cast ceil cos 
 floor is_empty linspace log logical_and logical_not logical_or logical_xor rank reciprocal round rsqrt scale
 shard_index sin slice sqrt square t tanh transpose unstack"""
 _IN_PLACE = ("reshape", "scatter", "squeeze", "tanh", "unsqueeze", "add", "subtract", "clip", "ceil", "floor", "exp")
-"""Functions that 2.x also has with a trailing underscore, which change no other value than the one they give."""
+"""Functions that 2.x also has with a trailing underscore; here these return a new value and change no other."""
 
 
 def _reduced(fluid: str, x: Any, axis: Any, keepdim: bool, name: Any) -> Any:
@@ -306,12 +307,14 @@ def _floored(made: Any) -> Any:
 
 
 def divide(x: Any, y: Any, name: Any = None) -> Any:
-    """x / y; of whole numbers as float32."""
+    """x / y; whole numbers are divided as float32."""
     return L.elementwise_div(as_floats(x), as_floats(y), name=name)
 
 
 def sum(x: Any, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: Any = None) -> Any:
-    """The sum over the dims in `axis` (default: all), as elements of `dtype`; of int32 and bool, int64."""
+    """The sum over the dims in `axis` (default: all), as elements of `dtype`; the default is int64 for
+    int32 and bool.
+    """
     if dtype is None and numpy_name(x.dtype) in ("bool", "int32"):
         dtype = "int64"
     return _reduced("reduce_sum", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
@@ -328,19 +331,19 @@ def pow(x: Any, y: Any, name: Any = None) -> Any:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, name: Any = None) -> Any:
-    """A tensor of one number."""
+    """A tensor whose elements are all `fill_value`."""
     return L.fill_constant(shape, dtype or "float32", fill_value)
 
 
 def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, name: Any = None) -> Any:
-    """The numbers from `start` to `end`; with one number, those from 0 to it."""
+    """The numbers from `start` up to `end`, without `end` itself; with one number, from 0 up to it."""
     first, last = (0, start) if end is None else (start, end)
     whole = all(isinstance(value, int) for value in (first, last, step))
     return L.range(first, last, step, dtype or ("int64" if whole else "float32"))
 
 
 def squeeze(x: Any, axis: Any = None, name: Any = None) -> Any:
-    """Without the dims of size 1 in `axis` (default: all that have it). Dims of other sizes stay."""
+    """x without the dims of length 1 in `axis` (default: all such dims). Dims of other lengths are kept."""
     axes = [] if axis is None else [axis] if isinstance(axis, int) else [*axis]
     if not axes:
         return L.squeeze(x, axes, name)
@@ -351,7 +354,9 @@ def squeeze(x: Any, axis: Any = None, name: Any = None) -> Any:
 
 
 def flatten(x: Any, start_axis: int = 0, stop_axis: int = -1, name: Any = None) -> Any:
-    """The dims from `start_axis` to `stop_axis` as one. Raises ValueError where more than one of the sizes is open."""
+    """x with the dims from `start_axis` to `stop_axis` joined to one. Raises ValueError where more than one length is
+    unknown.
+    """
     dims = list(x.shape)
     last = stop_axis % len(dims)
     inner, size = dims[start_axis : last + 1], 1
@@ -365,16 +370,17 @@ def flatten(x: Any, start_axis: int = 0, stop_axis: int = -1, name: Any = None) 
 
 
 def clip(x: Any, min: Any = None, max: Any = None, name: Any = None) -> Any:
-    """No element below `min` or above `max`."""
+    """x with its elements limited to at least `min` and at most `max`."""
     if isinstance(min, Variable) or isinstance(max, Variable):
         return L.clamp(x, -_LARGEST if min is None else min, _LARGEST if max is None else max, name=name)
     return L.clip(x, -_LARGEST if min is None else float(min), _LARGEST if max is None else float(max), name)
 
 
 def where(condition: Any, x: Any = None, y: Any = None, name: Any = None) -> Any:
-    """x where the condition is true, else y; those with fewer or smaller dims are repeated.
+    """The elements of x where the condition is true, and those of y elsewhere; the three are broadcast to the same
+    dims.
 
-    Without x and y, where the condition is true.
+    Without x and y, the indices where the condition is true.
     """
     if x is None and y is None:
         return L.nonzero(condition, True)
@@ -389,12 +395,16 @@ def where(condition: Any, x: Any = None, y: Any = None, name: Any = None) -> Any
 
 
 def argmax(x: Any, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64", name: Any = None) -> Any:
-    """The positions of the largest elements along `axis`; None: of the largest of all, counted in a row."""
+    """The indices of the largest elements along `axis`; with None, the index of the largest of all in
+    the flattened x.
+    """
     return _place("argmax", x, axis, keepdim, dtype)
 
 
 def argmin(x: Any, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64", name: Any = None) -> Any:
-    """The positions of the smallest elements along `axis`; None: of the smallest of all, counted in a row."""
+    """The indices of the smallest elements along `axis`; with None, the index of the smallest of all in the flattened
+    x.
+    """
     return _place("argmin", x, axis, keepdim, dtype)
 
 
@@ -406,26 +416,26 @@ def _place(fluid: str, x: Any, axis: int | None, keepdim: bool, dtype: Any) -> A
 
 
 def argsort(x: Any, axis: int = -1, descending: bool = False, name: Any = None) -> Any:
-    """The positions of the elements of the sorted tensor."""
+    """The indices that sort x along `axis`."""
     return L.argsort(x, axis, descending, name)[1]
 
 
 def sort(x: Any, axis: int = -1, descending: bool = False, name: Any = None) -> Any:
-    """The elements in order along `axis`."""
+    """The elements sorted along `axis`."""
     values = L.argsort(x, axis, descending, name)[0]
     values.stop_gradient = x.stop_gradient  # Fluid's has no gradient
     return values
 
 
 def topk(x: Any, k: Any, axis: int | None = None, largest: bool = True, sorted: bool = True, name: Any = None) -> Any:
-    """The k largest or smallest elements along `axis` (default: the last dim), and where they are."""
+    """The k largest or smallest elements along `axis` (default: the last dim), and their indices."""
     last = len(x.shape) - 1
     order = list(range(last + 1))
     if axis is not None and axis % (last + 1) != last:
         order[axis % (last + 1)], order[last] = last, axis % (last + 1)
         x = L.transpose(x, order)
     values, places = L.topk(x if largest else L.scale(x, -1.0), k)
-    values.stop_gradient = x.stop_gradient  # as in sort
+    values.stop_gradient = x.stop_gradient  # Fluid's op has no gradient, like that of sort
     values = values if largest else L.scale(values, -1.0)
     if order == list(range(last + 1)):
         return values, places
@@ -438,22 +448,22 @@ def prod(x: Any, axis: Any = None, keepdim: bool = False, dtype: Any = None, nam
 
 
 def ones_like(x: Any, dtype: Any = None, name: Any = None) -> Any:
-    """1 for every element of x."""
+    """A tensor of ones with the dims of x."""
     return L.ones_like(x) if dtype is None else L.full_like(x, 1, dtype=dtype)
 
 
 def zeros_like(x: Any, dtype: Any = None, name: Any = None) -> Any:
-    """0 for every element of x."""
+    """A tensor of zeros with the dims of x."""
     return L.zeros_like(x) if dtype is None else L.full_like(x, 0, dtype=dtype)
 
 
 def rand(shape: Any, dtype: Any = None, name: Any = None) -> Any:
-    """Evenly distributed in [0, 1)."""
+    """Numbers drawn uniformly from [0, 1)."""
     return L.uniform_random(shape, dtype or "float32", 0.0, 1.0)
 
 
 def roll(x: Any, shifts: Any, axis: Any = None, name: Any = None) -> Any:
-    """The elements moved on along dims, those from the end to the front; without an axis, as if in a row."""
+    """The elements shifted along dims, those beyond the end to the front; without an axis, in the flattened x."""
     moved, dims = ([value] if isinstance(value, int) else value for value in (shifts, axis))
     return (
         L.reshape(L.roll(L.reshape(x, [-1]), moved, [0]), figures.shape(x)) if dims is None else L.roll(x, moved, dims)
@@ -461,30 +471,32 @@ def roll(x: Any, shifts: Any, axis: Any = None, name: Any = None) -> Any:
 
 
 def gather(x: Any, index: Any, axis: Any = None, name: Any = None) -> Any:
-    """The slices along `axis` (default: the first dim) that an index names."""
+    """The slices of x along `axis` (default: the first dim) with the given indices."""
     return L.index_select(x, index, axis) if axis else L.gather(x, index)
 
 
 def cumsum(x: Any, axis: Any = None, dtype: Any = None, name: Any = None) -> Any:
-    """The sums of all elements up to each along `axis`; None: of all in a row."""
+    """The cumulative sums along `axis`; with None, over the flattened x."""
     x = x if dtype is None else L.cast(x, dtype)
     return L.cumsum(L.reshape(x, [-1]) if axis is None else x, 0 if axis is None else axis)
 
 
 def meshgrid(*args: Any, **options: Any) -> Any:
-    """The coordinates of a grid, from those along each dim, one by one or as a list."""
+    """The coordinates of the points of a grid, from the coordinates along each dim, which are separate arguments or a
+    list.
+    """
     listed = isinstance(args[0], list | tuple)
     return L.meshgrid([*args[0]] if listed else [*args])
 
 
 def randint(low: int = 0, high: Any = None, shape: Any = (1,), dtype: Any = None, name: Any = None) -> Any:
-    """Whole numbers from `low` on, below `high`; with one number, from 0 on, below it."""
+    """Whole numbers drawn from [low, high), or from [0, low) if `high` is None."""
     first, last = (0, low) if high is None else (low, high)
     return L.randint(first, last, shape=[*shape] if isinstance(shape, tuple) else shape, dtype=dtype or "int64")
 
 
 def randperm(n: int, dtype: Any = "int64", name: Any = None) -> Any:
-    """The numbers below `n` in any order."""
+    """The whole numbers below `n` in random order."""
     return L.randperm(n, dtype=dtype)
 
 
@@ -499,7 +511,7 @@ def to_tensor(data: Any, dtype: Any = None, place: Any = None, stop_gradient: bo
 
 
 def function(name: str) -> Any:
-    """The function of a name. Raises AttributeError, which names the nearest one."""
+    """The function with a name. Raises AttributeError, which names the nearest one, if there is none."""
     if name in globals() and not name.startswith("_"):
         return globals()[name]
     if name.endswith("_") and name[:-1] in _IN_PLACE:
@@ -521,4 +533,4 @@ scatter_ scatter_nd scatter_nd_add shard_index sign sin sinh slice sort split sq
 stanh std strided_slice subtract sum t tanh tanh_ tile topk trace transpose unbind unique unsqueeze unsqueeze_
 unstack var where"""
 METHODS = frozenset(_METHODS.split())
-"""The functions that variables of 2.x have as methods."""
+"""The names of the functions that variables of 2.x have as methods."""

@@ -1,4 +1,4 @@
-"""`paddle.text`, of which there is nothing: `paddle.dataset` has readers of texts."""
+"""`paddle.text`, all of whose names are missing: `paddle.dataset` has readers of texts."""
 
 from __future__ import annotations
 

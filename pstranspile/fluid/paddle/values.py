@@ -1,4 +1,4 @@
-"""What variables of 2.x have as methods to read and set their values in a scope."""
+"""Methods of variables of 2.x that read and set their values in a scope."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pstranspile.fluid.executor import global_scope
 
 
 def get_value(var: Any, scope: Any = None) -> Any:
-    """The tensor of a variable in a scope (default: that in use). Raises ValueError where it has none."""
+    """The tensor of a variable in a scope (default: the one in use). Raises ValueError if it has no value."""
     held = (scope or global_scope()).find_var(var.name)
     if held is None:
         raise ValueError(f"{var.name} has no value in the scope: run the start-up program first")
@@ -18,9 +18,9 @@ def get_value(var: Any, scope: Any = None) -> Any:
 
 
 def set_value(var: Any, value: Any, scope: Any = None) -> None:
-    """Sets a variable in a scope (default: that in use) to an array or a tensor.
+    """Sets a variable in a scope (default: the one in use) to an array or a tensor.
 
-    Raises TypeError for other values, ValueError where the variable has none yet, or one of other dims.
+    Raises TypeError for other values, ValueError if the variable has no value yet, or one with other dims.
     """
     if not isinstance(value, np.ndarray) and not hasattr(value, "lod"):
         raise TypeError(f"{var.name} is set to an array or a tensor, not to a {type(value).__name__}")

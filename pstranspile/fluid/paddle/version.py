@@ -1,7 +1,7 @@
-"""The version of Fluid whose interface this is, and what is installed with it.
+"""The version of Fluid whose interface this package has, and queries about the installation.
 
-Paddle's `sysconfig` says where headers and libraries lie, for scripts that build ops in C++; Fluid's
-`check_import_scipy` whether SciPy has its files.
+Paddle's `sysconfig` returns the folders of headers and libraries, for scripts that build ops in C++; Fluid's
+`check_import_scipy` checks SciPy's files.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _FOLDER = Path(__file__).parent
 
 
 def get_include() -> str:
-    """The folder of C++ headers. There are none here."""
+    """The folder where Paddle has its C++ headers, of which this package has none."""
     return str(_FOLDER / "include")
 
 
 def get_lib() -> str:
-    """The folder of libraries. There are none here."""
+    """The folder where Paddle has its libraries, of which this package has none."""
     return str(_FOLDER / "libs")
 
 
 def check_import_scipy(OsName: str) -> None:
-    """On Windows (`nt`), raises ImportError where SciPy's files lack a library; does nothing elsewhere."""
+    """On Windows (`nt`), raises ImportError if a library that SciPy needs is missing; does nothing elsewhere."""
     if OsName == "nt":
         try:
             import scipy.io  # noqa: F401  # pyright: ignore

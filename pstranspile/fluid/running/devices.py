@@ -188,7 +188,7 @@ def has_own_control(program: Program) -> bool:
 def adds_up_rows(program: Program) -> bool:
     """Whether a minimised loss depends on the rows of the batch by more than means over them, for example by a sum."""
     main = program.main_block
-    makers = {name: op for op in reversed(main.ops) for name in op.output_names}  # the first op that writes each
+    makers = {name: op for op in reversed(main.ops) for name in op.output_names}  # the first op that writes a variable
     firsts = (op.output("Out") for op in main.ops if op.role == LOSS_GRADIENT and not any(op.inputs.values()))
     todo = [name.removesuffix(SUFFIX) for name in firsts if name is not None]
     seen = set(todo)

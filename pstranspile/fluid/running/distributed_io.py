@@ -144,9 +144,7 @@ def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Ma
 
 
 def _open_tables(program: Any, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Those of the variables that are tables with a row for every id, by name, with the dims that
-    `open_tables` gives.
-    """
+    """The tables with a row for every id among the variables, by name, with the dims that `open_tables` gives."""
     machine = machine_of(program)
     startup = machine.compiled.source.startup if machine is not None else program.live().startup_program.freeze()
     return {name: dims for name, dims in open_tables(startup).items() if name in names}

@@ -207,10 +207,10 @@ def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices:
 
 
 def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
-    """True if a value fits a variable, of which each of several devices gets a share; raises ValueError if not.
+    """True if a value fits a variable, of which each of several devices gets a share. Raises ValueError if not, with
+    the text that scripts compare with.
 
-    As in Fluid, a value with fewer dims than declared fits if its dims are the first ones. The texts of the errors are
-    the ones that scripts compare with.
+    As in Fluid, a value with fewer dims than declared fits if its dims are the first ones.
     """
     tensor = getattr(var, "tensor", None) or var.var.tensor
     data = feed if isinstance(feed, np.ndarray) else np.asarray(getattr(feed, "data", feed))

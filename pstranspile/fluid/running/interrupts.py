@@ -43,9 +43,9 @@ def end_as_interrupted() -> None:
 def _end() -> None:
     if _told_at_exit:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # a script may have closed it, or nobody reads it
+            with suppress(Exception):  # a script may have closed the stream, or its reader has gone
                 stream.flush()
         os._exit(STATUS)
 
 
-atexit.register(_end)  # run last of all that scripts, and what they import later, have done at the end
+atexit.register(_end)  # registered first, so it runs after all functions that scripts register

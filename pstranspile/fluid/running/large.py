@@ -257,7 +257,9 @@ def shrink_program(machine: Any, unseen: int) -> Program:
 
 
 def shrink_tables(scope: Scope, unseen: int) -> None:
-    """Removes the same rows from the tables of a machine that trains alone."""
+    """Removes rows that had no gradient since the call `unseen` - 1 calls before this one from the tables of a machine
+    that trains alone.
+    """
     for table in scope.values_here.values():
         if isinstance(table, LargeTable):
             table.shrink_after(unseen)
@@ -274,7 +276,7 @@ def say_beyond(name: str, ids: Array, rows: int) -> None:
 
 
 def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple[int, int]]) -> dict[str, Array]:
-    """The values of all rows of those variables that are large tables, or states of them, each [rows, width].
+    """The values of all rows of the large tables and of their states among the variables, by name, each [rows, width].
 
     `heights` has the number of rows and the width of each table with a row for every id.
     """
@@ -296,7 +298,7 @@ def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple
 
 
 def set_whole_values(scope: Scope, values: Mapping[str, Array]) -> set[str]:
-    """Sets the first rows of those variables that are large tables, or states of them; returns the names of the
+    """Sets the first rows of the large tables and of their states among the variables; returns the names of the
     variables set.
 
     The tables then have no other rows; a state that is not in `values` gets its first value in every row. Raises
@@ -329,7 +331,7 @@ def set_whole_values(scope: Scope, values: Mapping[str, Array]) -> set[str]:
 
 
 def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]:
-    """Loads those of the variables that are large tables, or states of them; returns their names.
+    """Loads the large tables and their states among the variables; returns their names.
 
     `files` has for each variable its file, and the index of the first element in that file of the part that is loaded.
     Raises DiagnosticError for a file that can't be read, or does not fit.

@@ -190,8 +190,8 @@ none.
 
 
 def assume(told: str) -> bool:
-    """Whether the environment has the variable `told`, which it gets, with the rest of the assumed cluster, if it lacks
-    it; this is reported on stderr.
+    """Sets the variables of the assumed cluster if the environment has no variable `told`, and reports this on stderr;
+    returns whether the environment has `told` now.
     """
     if not os.environ.get(told) and told in ASSUMED:
         for name, value in ASSUMED.items():

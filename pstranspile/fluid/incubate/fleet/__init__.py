@@ -1,4 +1,4 @@
-"""Fluid's `incubate.fleet`: clusters described by role makers and strategies."""
+"""Fluid's `incubate.fleet`: sets up clusters from role makers and strategies."""
 
 from pstranspile.fluid.missing import names_of_fluid
 

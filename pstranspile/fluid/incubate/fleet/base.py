@@ -1,4 +1,4 @@
-"""What Fleet is in every mode: which machine of a cluster this process is, and what scripts call in order."""
+"""The parts of Fleet that all modes share: the roles of machines in a cluster, and the methods that scripts call."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pstranspile.fluid.running.watching import assume
 
 
 class Role:
-    """What a machine does."""
+    """The roles of machines."""
 
     WORKER = 1
     SERVER = 2
 
 
 class RoleMakerBase:
-    """The base of role makers. `generate_role` finds out the role, and is called by all others."""
+    """The base class of role makers. `generate_role` determines the role, and is called by all other methods."""
 
     def __init__(self) -> None:
         self._worker_endpoints: list[str] = []
@@ -33,7 +33,7 @@ class RoleMakerBase:
         self._known = False
 
     def generate_role(self) -> None:
-        """Finds out the role. Raises ValueError where something is missing."""
+        """Determines the role. Raises ValueError where a setting is missing."""
         self._known = True
 
     def _ask(self) -> RoleMakerBase:
@@ -54,11 +54,11 @@ class RoleMakerBase:
         return self.is_worker() and self._current_id == 0
 
     def worker_num(self) -> int:
-        """How many trainers there are."""
+        """The number of trainers."""
         return self._ask()._worker_count or len(self._worker_endpoints)
 
     def server_num(self) -> int:
-        """How many parameter servers there are."""
+        """The number of parameter servers."""
         return len(self._ask()._server_endpoints)
 
     def worker_index(self) -> int:
@@ -70,11 +70,11 @@ class RoleMakerBase:
         return self._ask()._current_id
 
     def get_trainer_endpoints(self) -> list[str]:
-        """Endpoints of the trainers, if they are known."""
+        """The endpoints of the trainers, if they are known."""
         return self._ask()._worker_endpoints
 
     def get_pserver_endpoints(self) -> list[str]:
-        """Endpoints of the parameter servers."""
+        """The endpoints of the parameter servers."""
         return self._ask()._server_endpoints
 
     def to_string(self) -> str:
@@ -84,7 +84,7 @@ class RoleMakerBase:
 
 
 def _endpoints(given: Any, what: str) -> list[str]:
-    """Endpoints, checked. Raises TypeError or ValueError."""
+    """Endpoints, after checking them. Raises TypeError or ValueError."""
     if not isinstance(given, list):
         raise TypeError(f"{what} is a list of texts, not a value of type {type(given).__name__}")
     listed: list[Any] = [*given]  # pyright: ignore[reportUnknownArgumentType]
@@ -104,7 +104,7 @@ def _whole(given: Any, what: str, least: int) -> int:
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """The role that the script gives. Raises TypeError or ValueError for what can't be one."""
+    """The role that the script gives. Raises TypeError or ValueError for settings that are not allowed."""
 
     def __init__(self, current_id: int = 0, role: int = Role.WORKER, worker_num: int = 0, server_endpoints: Any = None):
         super().__init__()
@@ -120,7 +120,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase):
-    """The trainer that the script gives, of those at `worker_endpoints`."""
+    """The role of a trainer that the script gives, among those at `worker_endpoints`."""
 
     def __init__(self, current_id: int = 0, worker_endpoints: Any = None):
         super().__init__()
@@ -131,7 +131,7 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
 
 
 def _variable(*names: str) -> str:
-    """The value of an environment variable. Raises ValueError if none of them is set."""
+    """The value of the first of these variables of the environment that is set. Raises ValueError if none is."""
     for name in names:
         if os.environ.get(name):
             return os.environ[name]
@@ -143,14 +143,14 @@ def _listed(text: str) -> list[str]:
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """The role that the environment gives, as launchers set it."""
+    """The role in the environment, as launchers set it."""
 
     def __init__(self, is_collective: bool = False):
         super().__init__()
         self._is_collective = is_collective
 
     def generate_role(self) -> None:
-        """Reads the environment. Raises ValueError, which names the variable that is missing or wrong."""
+        """Reads the role from the environment. Raises ValueError, which names the variable that is missing or wrong."""
         if self._is_collective:
             assume("PADDLE_TRAINER_ENDPOINTS")
             self._current_id = whole("PADDLE_TRAINER_ID", 0)
@@ -180,13 +180,13 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):
-    """The role that the environment gives; what is given for gloo is not needed here."""
+    """The role in the environment; settings for gloo are ignored."""
 
     def __init__(self, **kwargs: Any):
         super().__init__()
 
     def generate_role(self) -> None:
-        """Reads the environment. Raises ValueError, which names the variable that is missing or wrong."""
+        """Reads the role from the environment. Raises ValueError, which names the variable that is missing or wrong."""
         trainers = _listed(os.environ.get("PADDLE_TRAINER_ENDPOINTS", ""))
         if trainers:
             os.environ.setdefault("PADDLE_TRAINERS_NUM", str(len(trainers)))
@@ -194,7 +194,7 @@ class GeneralRoleMaker(PaddleCloudRoleMaker):
 
 
 class MPISymetricRoleMaker:
-    """Fluid's role maker for MPI, which is refused."""
+    """Fluid's role maker for MPI; making one raises NotHere."""
 
     def __init__(self) -> None:
         raise refused("MPISymetricRoleMaker", "give roles with PaddleCloudRoleMaker or UserDefinedRoleMaker")
@@ -209,7 +209,7 @@ class Mode:
 
 
 class Fleet(ABC):
-    """The base of the modes. Everything else comes after `init` (RuntimeError)."""
+    """The base class of the modes. Call `init` before any other method (RuntimeError)."""
 
     def __init__(self, mode: int):
         self._mode = mode
@@ -221,7 +221,7 @@ class Fleet(ABC):
         self._origin_program: Any = None
 
     def init(self, role_maker: RoleMakerBase | None = None) -> None:
-        """Takes the role of this process. Raises TypeError for what is no role maker."""
+        """Sets the role of this process. Raises TypeError if `role_maker` is not a role maker."""
         if not isinstance(role_maker, RoleMakerBase):
             raise TypeError("fleet.init takes a role maker, such as PaddleCloudRoleMaker()")
         role_maker.generate_role()
@@ -236,7 +236,7 @@ class Fleet(ABC):
 
     @property
     def executor(self) -> Executor:
-        """What runs the programs of this process."""
+        """The executor that runs the programs of this process."""
         assert self._executor is not None
         return self._executor
 
@@ -261,27 +261,28 @@ class Fleet(ABC):
         return self.role.server_index()
 
     def worker_num(self) -> int:
-        """How many trainers there are."""
+        """The number of trainers."""
         return self.role.worker_num()
 
     def server_num(self) -> int:
-        """How many parameter servers there are."""
+        """The number of parameter servers."""
         return self.role.server_num()
 
     def worker_endpoints(self, to_string: bool = False) -> Any:
-        """Endpoints of the trainers, as a list or as comma-separated text."""
+        """The endpoints of the trainers, as a list or as comma-separated text."""
         listed = self.role.get_trainer_endpoints()
         return ",".join(listed) if to_string else listed
 
     def server_endpoints(self, to_string: bool = False) -> Any:
-        """Endpoints of the parameter servers, as a list or as comma-separated text."""
+        """The endpoints of the parameter servers, as a list or as comma-separated text."""
         listed = self.role.get_pserver_endpoints()
         return ",".join(listed) if to_string else listed
 
     def split_files(self, files: list[str]) -> list[str]:
-        """The files for this trainer: as many as for the others, in order, one more for the first ones.
+        """The files for this trainer: an equal share in order, of which the first trainers get one more if they can't
+        be divided evenly.
 
-        Raises TypeError for what is no list.
+        Raises TypeError if `files` is not a list.
         """
         if not isinstance(files, list):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("split_files takes a list of files")
@@ -292,11 +293,11 @@ class Fleet(ABC):
 
     @abstractmethod
     def init_worker(self) -> None:
-        """Makes this trainer ready."""
+        """Prepares this trainer to train."""
 
     @abstractmethod
     def init_server(self, model_dir: str | None = None) -> None:
-        """Makes this server ready."""
+        """Prepares this server to serve."""
 
     @abstractmethod
     def run_server(self) -> None:
@@ -304,7 +305,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def stop_worker(self) -> None:
-        """This trainer leaves."""
+        """Ends this trainer."""
 
     @abstractmethod
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
@@ -312,7 +313,7 @@ class Fleet(ABC):
 
 
 class DistributedOptimizer:
-    """The base of optimizers that make the programs of a machine of a cluster."""
+    """The base class of optimizers that make the programs of a machine of a cluster."""
 
     def __init__(self, optimizer: Any, strategy: Any = None):
         self._optimizer, self._strategy = optimizer, strategy
@@ -327,7 +328,7 @@ class DistributedOptimizer:
 
 
 def expect_executor(what: str, executor: object, program: object) -> None:
-    """Raises TypeError unless a call of Fleet got an Executor and, if any, a Program."""
+    """Raises TypeError unless a method of Fleet got an Executor, and a Program or None."""
     if not isinstance(executor, Executor):
         raise TypeError(f"fleet.{what} takes an Executor, not a value of type {type(executor).__name__}")
     if program is not None and not isinstance(program, Program):

@@ -1,4 +1,4 @@
-"""Fleet without servers: trainers average their gradients. `fleet` is the one of this process."""
+"""Fleet without servers: trainers average their gradients. `fleet` is the only instance of this process."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STATUS = "fleet_train_status"
 
 
 class TrainStatus:
-    """How far training has come: the last epoch that was done, -1 for none."""
+    """The progress of training: the last epoch that is complete, -1 for none."""
 
     def __init__(self, epoch_no: int = -1):
         self._epoch_no = epoch_no
 
     def next(self) -> int:
-        """The epoch to go on with."""
+        """The next epoch."""
         return self._epoch_no + 1
 
     def __eq__(self, other: object) -> bool:
@@ -39,16 +39,16 @@ class TrainStatus:
 
 
 class Checkpoints:
-    """What `fleet` has for checkpoints; the class it is mixed into knows the program."""
+    """The methods of `fleet` for checkpoints; the class that inherits them knows the program."""
 
     _transpiled_program: Any = None
 
     def _get_last_checkpoint_no(self, root_path: str, fs: FS) -> int:
-        """The number of the newest checkpoint in a folder, -1 for none."""
+        """The number of the newest checkpoint in a folder, -1 if there is none."""
         return max(_numbers(root_path, fs), default=-1)
 
     def clean_redundant_check_points(self, root_path: str, fs: FS | None = None, checkpoint_num: int = 1) -> None:
-        """Takes away all checkpoints of a folder but the newest ones."""
+        """Removes all checkpoints in a folder except the newest ones."""
         fs = fs or LocalFS()
         for number in sorted(_numbers(root_path, fs))[: -max(checkpoint_num, 1)]:
             fs.rmr(f"{root_path}/{PREFIX}.{number}")
@@ -63,7 +63,9 @@ class Checkpoints:
         local_cache_path: str = ".cache",
         remain_all_checkpoint: bool = True,
     ) -> None:
-        """Writes the next checkpoint; it has its name when it is complete. The others stay if they are to remain."""
+        """Writes the next checkpoint, which gets its final name when it is complete; removes the others unless they are
+        to remain.
+        """
         fs = fs or LocalFS()
         if not fs.stat(path):
             fs.mkdir(path)
@@ -91,9 +93,9 @@ class Checkpoints:
         local_cache_path: str = ".cache",
         ignore_empty: bool = True,
     ) -> TrainStatus | None:
-        """Reads the newest checkpoint; gives how far it was, or None for a folder without one.
+        """Reads the newest checkpoint; returns its progress, or None for a folder without a checkpoint.
 
-        Raises FileNotFoundError in place of None unless `ignore_empty`.
+        Raises FileNotFoundError instead of returning None unless `ignore_empty`.
         """
         fs = fs or LocalFS()
         number = self._get_last_checkpoint_no(path, fs)
@@ -117,15 +119,15 @@ def _numbers(root_path: str, fs: FS) -> list[int]:
 
 
 class LambConfig:
-    """Settings of Lamb, of which Fluid has none."""
+    """Settings of Lamb; Fluid defines none."""
 
 
 class DistFCConfig:
-    """Settings of layers that are spread over trainers, of which Fluid has none."""
+    """Settings of layers that are spread over trainers; Fluid defines none."""
 
 
 class DistributedStrategy(BuildStrategy):
-    """How the trainers work together: `use_local_sgd` averages parameters in place of gradients."""
+    """How the trainers work together: with `use_local_sgd` they average parameters instead of gradients."""
 
     known = {
         **BuildStrategy.known,
@@ -156,28 +158,28 @@ class Collective(Checkpoints, Fleet):
         super().__init__(Mode.COLLECTIVE)
 
     def init_worker(self) -> None:
-        """Does nothing: a trainer in collective mode is ready as it is."""
+        """Does nothing, because a trainer in collective mode needs no preparation."""
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Refused: there are no servers."""
+        """Raises NotImplementedError, because there are no servers."""
         raise NotImplementedError("Fleet in collective mode has no servers")
 
     def run_server(self) -> None:
-        """Refused: there are no servers."""
+        """Raises NotImplementedError, because there are no servers."""
         raise NotImplementedError("Fleet in collective mode has no servers")
 
     def stop_worker(self) -> None:
-        """This trainer leaves."""
+        """Ends this trainer."""
         if self.main_program is not None and self.main_program.machine is not None:
             self.main_program.machine.leave()
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> CollectiveOptimizer:
-        """The optimizer, whose `minimize` then makes the programs of this trainer."""
+        """The optimizer with a `minimize` that also makes the programs of this trainer."""
         self._optimizer = CollectiveOptimizer(optimizer, strategy or DistributedStrategy())
         return self._optimizer
 
     def transpile(self, strategy: DistributedStrategy) -> None:
-        """Makes the default programs those of this trainer."""
+        """Turns the default programs into those of this trainer."""
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
         self.main_program, self.startup_program, self._transpiled_program = main, startup, main
@@ -223,9 +225,9 @@ class Collective(Checkpoints, Fleet):
 
 
 class CollectiveOptimizer(DistributedOptimizer):
-    """An optimizer whose `minimize` makes the programs of this trainer.
+    """An optimizer whose `minimize` also makes the programs of this trainer.
 
-    Raises ValueError for a strategy that contradicts itself or the optimizer, when made or when it minimises.
+    The constructor and `minimize` raise ValueError for a strategy that contradicts itself or the optimizer.
     """
 
     def __init__(self, optimizer: Any, strategy: Any = None):
@@ -235,7 +237,9 @@ class CollectiveOptimizer(DistributedOptimizer):
             raise ValueError("DistributedStrategy.recompute_checkpoints is a list")
 
     def _check(self) -> None:
-        """Raises ValueError for what the strategy asks of an optimizer that has it already, or cannot do."""
+        """Raises ValueError where the strategy asks for a feature that the optimizer already has, or can't be combined
+        with.
+        """
         optimizer: object = self._optimizer
         kind = type(optimizer)
         if self._strategy.forward_recompute:
@@ -249,7 +253,7 @@ class CollectiveOptimizer(DistributedOptimizer):
     def minimize(
         self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> Any:
-        """Minimises the loss, and makes the programs of this trainer."""
+        """Appends the ops that train on the loss, and makes the programs of this trainer."""
         self._check()
         optimizer: Any = self._optimizer
         if self._strategy.forward_recompute:

@@ -1,4 +1,4 @@
-"""Fleet with parameter servers, over `DistributeTranspiler`: `fleet` is the one of this process."""
+"""Fleet with parameter servers, which uses `DistributeTranspiler`: `fleet` is the only instance of this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pstranspile.ir.model import Program as FrozenProgram
 
 
 def is_transpiler() -> bool:
-    """True: programs of clusters are transpiled."""
+    """True, because programs of clusters are transpiled."""
     return True
 
 
@@ -45,18 +45,20 @@ DUMPS = {
     "dump_fields_path": "",
     "dump_param": (),
 }
-"""What Fluid's trainers can write to files, with its defaults."""
+"""The data that Fluid's trainers can write to files, with the defaults of these settings."""
 
 
 class TrainerRuntimeConfig:
-    """How communicators work: `runtime_configs` by Fluid's names, with what the environment gives."""
+    """The settings of communicators: `runtime_configs` by Fluid's names, with values from the environment."""
 
     def __init__(self) -> None:
         self.mode: int | None = None
         self.runtime_configs: dict[str, Any] = {**default_flags()}
 
     def get_communicator_flags(self) -> dict[str, str]:
-        """The settings that the mode has, as text: only asynchronous trainers choose how long their queues are."""
+        """The settings that apply in the mode, as texts: only asynchronous trainers choose the lengths
+        of their queues.
+        """
         flags = {name: str(value) for name, value in self.runtime_configs.items()}
         if self.mode in (None, DistributedMode.ASYNC):
             return flags
@@ -65,7 +67,7 @@ class TrainerRuntimeConfig:
         return {**{name: flags[name] for name in THREADS}, **dict.fromkeys(QUEUES, os.environ.get("CPU_NUM", "1"))}
 
     def display(self, configs: Mapping[str, Any]) -> str:
-        """Settings as text, a line each."""
+        """Settings as text, one a line."""
         return "".join(f"\n{name} = {value}" for name, value in configs.items())
 
     def __repr__(self) -> str:
@@ -73,7 +75,7 @@ class TrainerRuntimeConfig:
 
 
 def _set(target: Any, config: Any, kind: type[Any]) -> Any:
-    """A configuration, or one changed by a mapping. Raises TypeError or ValueError."""
+    """A configuration, or `target` changed by a mapping. Raises TypeError or ValueError."""
     if isinstance(config, kind):
         return config
     if not isinstance(config, Mapping):
@@ -89,7 +91,9 @@ def _set(target: Any, config: Any, kind: type[Any]) -> Any:
 
 
 class DistributedStrategy:
-    """The base of strategies: the settings of the transpiler and of those that run its programs."""
+    """The base class of strategies: the settings of the transpiler, and of the executors, communicators and servers
+    that run its programs.
+    """
 
     flags: Mapping[str, bool] = {}
     mode: int | None = None
@@ -110,24 +114,26 @@ class DistributedStrategy:
         self._check_runtime()
 
     def _check_runtime(self) -> None:
-        """Sets what the mode says in the settings of those that run programs."""
+        """Applies the mode to the settings of communicators and executors."""
         self._trainer_runtime_config.mode = self.mode
         self._build_strategy.async_mode = True
         self._execute_strategy.use_thread_barrier = self.waits or self._execute_strategy.use_thread_barrier
 
     def set_debug_opt(self, opt_info: dict[str, Any] | None) -> None:
-        """Remembers what Fluid's trainers write to files; `fetch_list` shows the same here, so nothing is written."""
+        """Stores the settings for the files that Fluid's trainers write. No files are written, because `fetch_list`
+        shows the same data.
+        """
         self.debug_opt = opt_info
 
     def get_debug_opt(self) -> dict[str, Any]:
-        """What `set_debug_opt` was given, by Fluid's names and with its defaults; empty if it was not called."""
+        """The settings of `set_debug_opt`, by Fluid's names and with its defaults; empty if it was not called."""
         if self.debug_opt is None:
             return {}
         given = self.debug_opt
         return {name: given.get(name, default) for name, default in DUMPS.items()}
 
     def check_program_config(self) -> None:
-        """Sets what the mode says in the transpiler's settings."""
+        """Applies the mode to the transpiler's settings."""
         for name, value in self.flags.items():
             setattr(self._program_config, name, value)
 
@@ -136,7 +142,7 @@ class DistributedStrategy:
         return self._program_config
 
     def set_program_config(self, config: Any) -> None:
-        """Sets those of the transpiler; the mode stays."""
+        """Sets the transpiler's settings, except the mode."""
         self._program_config = _set(self._program_config, config, DistributeTranspilerConfig)
         self.check_program_config()
 
@@ -145,7 +151,7 @@ class DistributedStrategy:
         return self._trainer_runtime_config
 
     def set_trainer_runtime_config(self, config: Any) -> None:
-        """Sets those of communicators."""
+        """Sets the settings of communicators."""
         if isinstance(config, Mapping):
             given: Mapping[Any, Any] = config  # pyright: ignore[reportUnknownVariableType]
             check_names(given)
@@ -159,7 +165,7 @@ class DistributedStrategy:
         return self._server_runtime_config
 
     def set_server_runtime_config(self, config: Any) -> None:
-        """Sets those of servers."""
+        """Sets the settings of servers."""
         self._server_runtime_config = _set(self._server_runtime_config, config, ServerRuntimeConfig)
 
     def get_execute_strategy(self) -> ExecutionStrategy:
@@ -167,7 +173,7 @@ class DistributedStrategy:
         return self._execute_strategy
 
     def set_execute_strategy(self, config: Any) -> None:
-        """Sets those of executors."""
+        """Sets the settings of executors."""
         self._execute_strategy = _set(self._execute_strategy, config, ExecutionStrategy)
         self._check_runtime()
 
@@ -176,13 +182,13 @@ class DistributedStrategy:
         return self._build_strategy
 
     def set_build_strategy(self, config: Any) -> None:
-        """Sets those of Fluid's graphs."""
+        """Sets the settings of Fluid's graphs."""
         self._build_strategy = _set(self._build_strategy, config, BuildStrategy)
         self._check_runtime()
 
 
 class SyncStrategy(DistributedStrategy):
-    """All trainers take a step together."""
+    """A strategy in which all trainers do a step together."""
 
     mode = DistributedMode.SYNC
     waits = True
@@ -190,14 +196,14 @@ class SyncStrategy(DistributedStrategy):
 
 
 class AsyncStrategy(DistributedStrategy):
-    """Trainers wait for nobody."""
+    """A strategy in which trainers do not wait for each other."""
 
     mode = DistributedMode.ASYNC
     flags = {"sync_mode": False, "runtime_split_send_recv": True}
 
 
 class HalfAsyncStrategy(DistributedStrategy):
-    """Trainers wait for their own gradients only."""
+    """A strategy in which trainers wait for their own gradients only."""
 
     mode = DistributedMode.HALF_ASYNC
     waits = True
@@ -205,7 +211,7 @@ class HalfAsyncStrategy(DistributedStrategy):
 
 
 class GeoStrategy(DistributedStrategy):
-    """Trainers update by themselves, and exchange what changed every `update_frequency` steps."""
+    """A strategy in which trainers update locally, and exchange their changes every `update_frequency` steps."""
 
     mode = DistributedMode.GEO
     flags = {"sync_mode": False, "runtime_split_send_recv": True, "geo_sgd_mode": True}
@@ -215,7 +221,7 @@ class GeoStrategy(DistributedStrategy):
         super().__init__()
 
     def check_program_config(self) -> None:
-        """Sets what the mode says in the transpiler's settings."""
+        """Applies the mode to the transpiler's settings."""
         super().check_program_config()
         self._program_config.geo_sgd_need_push_nums = self._update_frequency
 
@@ -225,22 +231,22 @@ class StrategyFactory:
 
     @staticmethod
     def create_sync_strategy() -> SyncStrategy:
-        """All trainers take a step together."""
+        """A strategy in which all trainers do a step together."""
         return SyncStrategy()
 
     @staticmethod
     def create_async_strategy() -> AsyncStrategy:
-        """Trainers wait for nobody."""
+        """A strategy in which trainers do not wait for each other."""
         return AsyncStrategy()
 
     @staticmethod
     def create_half_async_strategy() -> HalfAsyncStrategy:
-        """Trainers wait for their own gradients only."""
+        """A strategy in which trainers wait for their own gradients only."""
         return HalfAsyncStrategy()
 
     @staticmethod
     def create_geo_strategy(update_frequency: int = 100) -> GeoStrategy:
-        """Trainers exchange what changed every `update_frequency` steps."""
+        """A strategy in which trainers exchange their changes every `update_frequency` steps."""
         return GeoStrategy(update_frequency)
 
 
@@ -255,7 +261,9 @@ class DistributedTranspiler(Fleet):
         self._before: tuple[FrozenProgram, ...] = ()
 
     def init_worker(self) -> None:
-        """Tells the communicator its settings; the start-up program goes to the servers, and waits for them."""
+        """Passes the communicator's settings to the trainer; the start-up program then connects to the servers, and
+        waits for them.
+        """
         self._require("init_worker", worker=True)
         if self.main_program.machine is not None and self._strategy is not None:
             self.main_program.machine.configure(self._strategy.get_trainer_runtime_config().runtime_configs)
@@ -263,8 +271,8 @@ class DistributedTranspiler(Fleet):
     def init_server(self, model_dir: str | None = None, var_names: Any = None) -> None:
         """Runs the start-up program of this server, and loads variables from a folder if one is given.
 
-        All of them, or those of `var_names` with what optimizers keep of these. Raises ValueError for unknown ones,
-        TypeError for what is no list of names.
+        All variables are loaded, or those in `var_names` with the optimizers' states for them. Raises ValueError for
+        unknown names, TypeError if `var_names` is not a list of names.
         """
         self._require("init_server", worker=False)
         if self._strategy is not None:
@@ -284,7 +292,9 @@ class DistributedTranspiler(Fleet):
         self.executor.run(self.main_program)
 
     def stop_worker(self) -> None:
-        """This trainer leaves, when all that it has sent has come. Nothing on a server, whose work has ended then."""
+        """Ends this trainer, after everything that it has sent has arrived. Does nothing on a server, whose work has
+        ended by then.
+        """
         if self.is_server():
             return
         self._require("stop_worker", worker=True)
@@ -298,7 +308,7 @@ class DistributedTranspiler(Fleet):
             raise RuntimeError(f"fleet.{what} comes after minimize of a distributed optimizer")
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> TranspilerOptimizer:
-        """The optimizer, whose `minimize` then makes the programs of this machine.
+        """The optimizer with a `minimize` that also makes the programs of this machine.
 
         The strategy is one of `distributed_strategy`, or a DistributeTranspilerConfig (default: synchronous). Raises
         TypeError for others, RuntimeError before `init`.
@@ -309,7 +319,9 @@ class DistributedTranspiler(Fleet):
         return made
 
     def _begin_again(self) -> None:
-        """Keeps the default programs for the next time; gives them back what they were if they are a machine's."""
+        """Stores the default programs; if they were already turned into those of a machine, it first restores the
+        stored ones.
+        """
         programs = default_main_program(), default_startup_program()
         if programs[0].machine is not None and programs == self._programs:
             for program, frozen in zip(programs, self._before, strict=True):
@@ -318,9 +330,9 @@ class DistributedTranspiler(Fleet):
         self._programs, self._before = programs, tuple(program.freeze() for program in programs)
 
     def _transpile(self, config: Any, turned: Turned | None = None) -> None:
-        """Makes the default programs those of this machine. Raises TypeError for what is no strategy.
+        """Turns the default programs into those of this machine. Raises TypeError if `config` is not a strategy.
 
-        `turned` are the programs that trainers run beside the main one, and when they do so.
+        `turned` has the programs that trainers run in some steps instead of the main one.
         """
         strategy = strategy_of(config)
         self._strategy, config = strategy, strategy.get_program_config()
@@ -347,17 +359,17 @@ class DistributedTranspiler(Fleet):
         main_program: Any = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Writes the program that computes the targets, and its parameters, also those that servers hold."""
+        """Writes the program that computes the targets, and its parameters, including those of servers."""
         expect_executor("save_inference_model", executor, main_program)
         program = main_program or self._origin_program
         holder = program if main_program is not None or self.main_program is None else self.main_program
         io.write_model(dirname, feeded_var_names, target_vars, program, holder)
 
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None) -> None:
-        """Writes all variables that are kept from run to run: trainer 0 also those that servers hold.
+        """Writes all variables that are kept from run to run; trainer 0 also writes those of servers.
 
-        After `stop_worker`, what only servers hold is left out, and named on stderr. Raises ValueError for a program
-        of no cluster.
+        After `stop_worker`, variables that only servers have are left out, and reported on stderr. Raises ValueError
+        for a program outside of a cluster.
         """
         expect_executor("save_persistables", executor, main_program)
         program = main_program or self.main_program
@@ -375,12 +387,16 @@ class DistributedTranspiler(Fleet):
 
 
 def executor_holds(name: str) -> bool:
-    """Whether the scope in use has a value for a variable: the state of optimizers is on the servers."""
+    """Whether the scope in use has a value for a variable; it has none for the state of optimizers, which is on the
+    servers.
+    """
     return global_scope().core.get(name) is not None
 
 
 def strategy_of(given: Any) -> DistributedStrategy:
-    """The strategy that is meant. Raises TypeError."""
+    """The strategy behind a value: itself, one for a config, or the default for None. Raises TypeError for other
+    values.
+    """
     if given is None:
         return SyncStrategy()
     if isinstance(given, DistributedStrategy):
@@ -402,7 +418,9 @@ def strategy_of(given: Any) -> DistributedStrategy:
 
 
 class TranspilerOptimizer(DistributedOptimizer):
-    """An optimizer whose `minimize` makes the programs of this machine. Raises TypeError for what is none."""
+    """An optimizer whose `minimize` also makes the programs of this machine. Raises TypeError if `optimizer` is not an
+    optimizer.
+    """
 
     def __init__(self, optimizer: Any, strategy: Any = None):
         if not isinstance(optimizer, Optimizer):
@@ -418,10 +436,10 @@ class TranspilerOptimizer(DistributedOptimizer):
         parameter_list: Any = None,
         no_grad_set: Any = None,
     ) -> Any:
-        """Minimises the loss, and makes the programs of this machine.
+        """Appends the ops that train on the loss, and makes the programs of this machine.
 
-        Where that was done before, the programs begin again as they were then. Raises TypeError for several losses or
-        start-up programs.
+        If this was done before, the programs are first restored to their state before it. Raises TypeError for several
+        losses or start-up programs.
         """
         if isinstance(loss, list) or isinstance(startup_program, list):
             raise TypeError("Fleet with parameter servers minimises one loss")

@@ -1,4 +1,4 @@
-"""What scripts of Fleet ask besides training: files of a hadoop cluster, barriers, metrics of all trainers."""
+"""Utilities for scripts of Fleet beside training: files of a hadoop cluster, barriers, metrics over all trainers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.running.interrupts import naming_wait
 
 _RETRY_PAUSE = 3.0
-"""Seconds before a command is tried again."""
+"""Seconds before a failed command is repeated."""
 
 
 class HDFSClient:
     """Runs `HADOOP_HOME/bin/hadoop fs`, with settings such as `fs.default.name`.
 
-    Commands that change something raise OSError with what hadoop says, after `retry_times` more tries.
+    Commands that change something raise OSError with hadoop's message, after up to `retry_times` repetitions.
     """
 
     def __init__(self, hadoop_home: str | None, configs: Mapping[str, str | None]):
@@ -33,7 +33,9 @@ class HDFSClient:
         self.pre_commands = [f"{hadoop_home}/bin/hadoop" if hadoop_home else "hadoop", "fs", *settings]
 
     def _run(self, *command: str, retry_times: int = 0) -> subprocess.CompletedProcess[str]:
-        """A command of hadoop, which says by its status whether it was done. Raises OSError where it is not there."""
+        """Runs a command of hadoop; the status of the result says whether it succeeded. Raises OSError if hadoop can't
+        be started.
+        """
         for again in range(retry_times, -1, -1):
             done = subprocess.run([*self.pre_commands, *command], capture_output=True, text=True, check=False)
             if not done.returncode or not again:
@@ -42,54 +44,56 @@ class HDFSClient:
         raise AssertionError("unreachable")
 
     def _do(self, *command: str, retry_times: int) -> str:
-        """What a command prints. Raises OSError if it fails."""
+        """Runs a command and returns what it prints. Raises OSError if it fails."""
         done = self._run(*command, retry_times=retry_times)
         if done.returncode:
             raise OSError(f"hadoop fs {' '.join(command)} ends with status {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
     def is_exist(self, hdfs_path: str) -> bool:
-        """Whether there is something at a path."""
+        """Whether a path exists."""
         return not self._run("-test", "-e", hdfs_path).returncode
 
     def is_dir(self, hdfs_path: str) -> bool:
-        """Whether a path is that of a folder."""
+        """Whether a path is a folder."""
         return not self._run("-test", "-d", hdfs_path).returncode
 
     def is_file(self, hdfs_path: str) -> bool:
-        """Whether a path is that of a file."""
+        """Whether a path is a file."""
         return self.is_exist(hdfs_path) and not self.is_dir(hdfs_path)
 
     def cat(self, hdfs_path: str) -> str:
-        """What a file holds. Raises OSError."""
+        """The content of a file. Raises OSError."""
         return self._do("-cat", hdfs_path, retry_times=1).strip()
 
     def makedirs(self, hdfs_path: str) -> None:
-        """Makes a folder, and those around it."""
+        """Makes a folder, and its parent folders."""
         self._do("-mkdir", "-p", hdfs_path, retry_times=5)
 
     @staticmethod
     def make_local_dirs(local_path: str) -> None:
-        """Makes a folder of this host, and those around it."""
+        """Makes a folder on this host, and its parent folders."""
         Path(local_path).mkdir(parents=True, exist_ok=True)
 
     def delete(self, hdfs_path: str) -> None:
-        """Takes away what is at a path, if anything."""
+        """Removes a file or folder, if it exists."""
         if self.is_exist(hdfs_path):
             self._do("-rm", "-r", hdfs_path, retry_times=5)
 
     def rename(self, hdfs_src_path: str, hdfs_dst_path: str, overwrite: bool = False) -> None:
-        """Gives a file or folder another path; with `overwrite` in place of what is there."""
+        """Moves a file or folder to another path; with `overwrite` it replaces what is there."""
         if overwrite:
             self.delete(hdfs_dst_path)
         self._do("-mv", hdfs_src_path, hdfs_dst_path, retry_times=5)
 
     def ls(self, hdfs_path: str) -> list[str]:
-        """The paths in a folder; none if it is not there."""
+        """The paths in a folder; none if it does not exist."""
         return self._listed("-ls", hdfs_path) if self.is_dir(hdfs_path) else []
 
     def lsr(self, hdfs_path: str, excludes: tuple[str, ...] | list[str] = ()) -> list[str]:
-        """The files in a folder and in those in it, but for some names; none if it is not there."""
+        """The files in a folder and in all folders below it, without those named in `excludes`; none if it does not
+        exist.
+        """
         found = self._listed("-lsr", hdfs_path, kind="-") if self.is_dir(hdfs_path) else []
         return [path for path in found if path.rpartition("/")[2] not in excludes]
 
@@ -98,24 +102,24 @@ class HDFSClient:
         return sorted(fields[7] for fields in lines if len(fields) == 8 and fields[0].startswith(kind))
 
     def upload(self, hdfs_path: str, local_path: str, overwrite: bool = False, retry_times: int = 5) -> None:
-        """Copies a file or folder from this host; with `overwrite` in place of what is there."""
+        """Copies a file or folder from this host to the cluster; with `overwrite` it replaces what is there."""
         if overwrite and self.is_file(hdfs_path):
             self.delete(hdfs_path)
         self._do("-put", *(["-f"] if overwrite else []), local_path, hdfs_path, retry_times=retry_times)
 
     def download(self, hdfs_path: str, local_path: str, overwrite: bool = False, retry_times: int = 5) -> None:
-        """Copies a file or folder to this host; with `overwrite` in place of what is there."""
+        """Copies a file or folder from the cluster to this host; with `overwrite` it replaces what is there."""
         self._do("-get", *(["-f"] if overwrite else []), hdfs_path, local_path, retry_times=retry_times)
 
 
 PAUSE = 10.0
-"""Seconds between looks into the folder."""
+"""Seconds between two checks of the folder."""
 
 
 def check_all_trainers_ready(ready_path: str, epoch: int) -> None:
-    """Waits until every trainer has put a file for this epoch into the folder; a single one waits for nobody.
+    """Waits until every trainer has put a file for this epoch into the folder; a single trainer returns at once.
 
-    `HADOOP_HOME`, `FS_NAME` and `FS_UGI` of the environment say where and as whom. Raises OSError.
+    `HADOOP_HOME`, `FS_NAME` and `FS_UGI` of the environment configure the client. Raises OSError.
     """
     count = fleet.worker_num()
     if count == 1:
@@ -136,12 +140,12 @@ _LOGGER = get_logger(__name__, logging.INFO, fmt="%(asctime)s-%(levelname)s: %(m
 
 
 def _buckets(var: Any) -> Any:
-    """The counts of a variable, added up from the last one on."""
+    """The cumulative sums of the counts in a variable, from the last one to the first."""
     return np.array(var.get_tensor()).reshape(-1)[::-1].cumsum(dtype="float64")
 
 
 class FleetUtil:
-    """What scripts of Fleet ask besides training. Models of the mode `pslib` are refused when they are asked for."""
+    """Utilities for scripts of Fleet beside training. Models of the mode `pslib` are refused where they are used."""
 
     def __init__(self, mode: str = "pslib"):
         if mode not in ("pslib", "transpiler"):
@@ -151,31 +155,31 @@ class FleetUtil:
         raise refused(f"FleetUtil.{name}", "it is of pslib, whose servers are not here; use fluid.io and fleet")
 
     def rank0_print(self, s: Any) -> None:
-        """Prints, in trainer 0."""
+        """Prints a value, in trainer 0 only."""
         if fleet.worker_index() == 0:
             print(s, flush=True)
 
     def rank0_info(self, s: Any) -> None:
-        """Writes to the log, in trainer 0."""
+        """Writes a message to the log, in trainer 0 only."""
         if fleet.worker_index() == 0:
             _LOGGER.info(s)
 
     def rank0_error(self, s: Any) -> None:
-        """Writes an error to the log, in trainer 0."""
+        """Writes an error to the log, in trainer 0 only."""
         if fleet.worker_index() == 0:
             _LOGGER.error(s)
 
     def set_zero(self, var_name: str, scope: Any = None, place: Any = None, param_type: str = "int64") -> None:
-        """Fills a variable with zeros of an element type."""
+        """Fills a variable with zeros of the element type `param_type`."""
         tensor = (scope or global_scope()).var(var_name).get_tensor()
         tensor.set(np.zeros(np.array(tensor).shape, param_type), place)
 
     def get_global_auc(
         self, scope: Any = None, stat_pos: str = "_generated_var_2", stat_neg: str = "_generated_var_3"
     ) -> float | None:
-        """The area under the curve that buckets of `layers.auc` give; None where the scope has no such variables.
+        """The area under the curve from the counts of `layers.auc`; None where the scope has no such variables.
 
-        Raises NotHere where there are several trainers, whose buckets would have to be added up.
+        Raises NotHere for several trainers, whose counts would have to be added up.
         """
         held = [(scope or global_scope()).find_var(name) for name in (stat_pos, stat_neg)]
         if any(var is None for var in held):
@@ -197,15 +201,17 @@ class FleetUtil:
         stat_neg: str = "_generated_var_3",
         print_prefix: str = "",
     ) -> None:
-        """Prints the area under the curve, in trainer 0. Raises NotHere where there are several trainers."""
+        """Prints the area under the curve, in trainer 0 only. Raises NotHere for several trainers."""
         self.rank0_print(f"{print_prefix} global auc = {self.get_global_auc(scope, stat_pos, stat_neg)}")
 
     def get_online_pass_interval(
         self, days: str, hours: str, split_interval: int | str, split_per_pass: int | str, is_data_hourly_placed: bool
     ) -> list[list[str]]:
-        """The names of the parts of a day that each pass trains on: of `split_interval` minutes each, so many a pass.
+        """The names of the intervals of a day that each pass trains on: intervals of `split_interval` minutes,
+        `split_per_pass` of them a pass.
 
-        `hours` is what the shell makes hours of, `{0..23}` or `1 2 3`. What is left of a day makes no pass.
+        `hours` is expanded by the shell, for example `{0..23}` or `1 2 3`. Intervals that do not fill a pass are left
+        out.
         """
         shell = subprocess.run(["bash", "-c", f"echo -n {hours}"], capture_output=True, text=True, check=True)
         first, *_, last = [int(hour) for hour in shell.stdout.split()] * 2

@@ -102,7 +102,7 @@ class _Output:
     def _write(self, lines: bytes, end: bytes = b"\n") -> None:
         self._write_log(lines + end)
         self.last.extend(lines.split(b"\n")[-LAST_LINES:])
-        ended = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # bars of progress draw over their line
+        ended = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # progress bars end their lines with \r
         try:
             _show(self._shown, self._prefix + ended.replace(b"\n", b"\n" + self._prefix) + b"\n")
         except OSError:  # the reader has gone, or the disk is full

@@ -521,7 +521,7 @@ def dropout(
 
 def linear(x: Any, weight: Any, bias: Any = None, name: Any = None) -> Any:
     """x * weight + bias."""
-    own = name or unique_name.generate("linear")  # for both ops, and between the names of layers, as in 2.x
+    own = name or unique_name.generate("linear")  # the name of both ops, from the same counters as layers, as in 2.x
     made = L.matmul(x, weight, name=own)
     return made if bias is None else L.elementwise_add(made, bias, axis=len(x.shape) - 1, name=own)
 

@@ -301,7 +301,7 @@ class ReduceOnPlateau(LRScheduler):
     ) -> None:
         """Moves to the next epoch; `metrics` is the metric's value: a number, or an array with one element."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if not self._begun:  # the first epoch has no figure yet
+        if not self._begun:  # the first epoch has no metric yet
             self._begun = True
             return
         if hasattr(metrics, "shape") and tuple(metrics.shape) not in ((), (1,)):

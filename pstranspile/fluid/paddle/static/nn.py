@@ -20,11 +20,12 @@ names as in Paddle.
 
 
 def ctr_metric_bundle(input: Any, label: Any, ins_tag_weight: Any = None) -> tuple[Any, ...]:
-    """Adds up over all batches: squared errors, errors, predictions, their sigmoids, clicks, and samples.
+    """Sums over all batches: of squared errors, absolute errors, predictions, their sigmoids, and clicks, and the
+    number of samples.
 
-    `ins_tag_weight`, of which the first row counts, has a batch left out of the last sums but one where it is 0. Each
-    sum is a persistable float32 variable of one element. Raises AssertionError where predictions and labels have
-    other dims.
+    If the first row of `ins_tag_weight` is 0, the batch is left out of the sums of sigmoids and of samples. Each sum is
+    a persistable float32 variable with one element. Raises AssertionError where predictions and labels have different
+    dims.
     """
     assert tuple(input.shape) == tuple(label.shape), f"ctr_metric_bundle: {input.shape} predictions, {label.shape}"
     weight = L.fill_constant([1, 1], "float32", 1.0) if ins_tag_weight is None else ins_tag_weight

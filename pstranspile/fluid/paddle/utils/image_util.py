@@ -1,4 +1,4 @@
-"""Fluid's `paddle.utils.image_util`: images as Pillow's and as arrays, resized, cut, mirrored and centred."""
+"""Fluid's `paddle.utils.image_util`: resizes, cuts, mirrors and centres images of Pillow and arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def _pillow() -> Any:
-    """Pillow's `Image`. Raises ImportError, which says what brings it, where it is not there."""
+    """Pillow's module `Image`. Raises ImportError, which says how to install it, if it is missing."""
     try:
         return import_module("PIL.Image")
     except ImportError:
@@ -19,20 +19,21 @@ def _pillow() -> Any:
 
 
 def resize_image(img: Any, target_size: int) -> Any:
-    """An image of Pillow whose shorter side has `target_size` pixels, and the other side as many in proportion."""
+    """An image of Pillow resized so that its shorter side has `target_size` pixels, with unchanged proportions."""
     scale = target_size / min(img.size)
     return img.resize(tuple(round(side * scale) for side in img.size), _pillow().LANCZOS)
 
 
 def flip(im: Any) -> Any:
-    """An array [colours, height, width] or [height, width] as in a mirror."""
+    """An array [colours, height, width] or [height, width], mirrored left to right."""
     return im[..., ::-1]
 
 
 def crop_img(im: Any, inner_size: int, color: bool = True, test: bool = True) -> Any:
-    """A square of an array, which is widened by zeros where it is smaller.
+    """A square cut from an array, which is padded with zeros if it is smaller.
 
-    The one in the middle; without `test` one that `numpy.random` chooses, mirrored half the times.
+    The square is in the middle; without `test` its position is drawn by `numpy.random`, and it is mirrored with
+    probability 1/2.
     """
     high, wide = (max(inner_size, side) for side in im.shape[-2:])
     top, left = (high - im.shape[-2]) // 2, (wide - im.shape[-1]) // 2
@@ -53,26 +54,30 @@ def decode_jpeg(jpeg_string: bytes) -> Any:
 
 
 def preprocess_img(im: Any, img_mean: Any, crop_size: int, is_train: bool, color: bool = True) -> Any:
-    """A square of an array less a mean, in one dim; `is_train` has the square chosen, and mirrored at times."""
+    """A square cut from an array, minus a mean, as a vector; with `is_train` the position is random, and the square may
+    be mirrored.
+    """
     return (crop_img(im.astype("float32"), crop_size, color, not is_train) - img_mean).flatten()
 
 
 def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = True) -> Any:
-    """The square in the middle of the mean image, `data_mean` of a file of numpy's."""
+    """The square in the middle of the mean image, which is `data_mean` in a file of numpy."""
     shape = (3, mean_img_size, mean_img_size) if color else (mean_img_size, mean_img_size)
     mean, border = np.load(meta_path)["data_mean"].reshape(shape), (mean_img_size - crop_size) // 2
     return mean[..., border : border + crop_size, border : border + crop_size].astype("float32")
 
 
 def load_image(img_path: str, is_color: bool = True) -> Any:
-    """The image in a file, as Pillow's."""
+    """The image in a file, as an image of Pillow."""
     made = _pillow().open(img_path)
     made.load()
     return made
 
 
 def oversample(img: Sequence[Any], crop_dims: Sequence[int]) -> Any:
-    """Ten cuts [height, width, colours] of each array: those in the corners and in the middle, then their mirrors."""
+    """Ten cuts [height, width, colours] of each array: at the corners and in the middle, then the same
+    ones mirrored.
+    """
     high, wide = crop_dims
     cuts: list[Any] = []
     for im in img:
@@ -84,7 +89,7 @@ def oversample(img: Sequence[Any], crop_dims: Sequence[int]) -> Any:
 
 
 class ImageTransformer:
-    """Has arrays with their dims in another order, then colours in another order, then less a mean."""
+    """Transforms arrays: reorders their dims, then their colours, then subtracts a mean."""
 
     def __init__(self, transpose: Any = None, channel_swap: Any = None, mean: Any = None, is_color: bool = True):
         self.is_color = is_color
@@ -103,11 +108,11 @@ class ImageTransformer:
         self.channel_swap = order
 
     def set_mean(self, mean: Any) -> None:
-        """Sets the mean, of each colour or of each element."""
+        """Sets the mean, one number for each colour or for each element."""
         self.mean = mean[:, None, None] if mean is not None and mean.ndim == 1 else mean
 
     def transformer(self, data: Any) -> Any:
-        """What is made of an array."""
+        """An array after the transformations that are set."""
         data = data if self.transpose is None else data.transpose(self.transpose)
         data = data if self.channel_swap is None else data[self.channel_swap, :, :]
         return data if self.mean is None else data - self.mean

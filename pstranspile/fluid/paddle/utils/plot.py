@@ -1,4 +1,4 @@
-"""Curves of costs, in a notebook or a file."""
+"""Draws curves of costs, in a notebook or to a file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class PlotData:
         self.value: list[Any] = []
 
     def append(self, step: Any, value: Any) -> None:
-        """Adds a point."""
+        """Appends a point."""
         self.step.append(step)
         self.value.append(value)
 
     def reset(self) -> None:
-        """Takes all points away."""
+        """Removes all points."""
         self.step, self.value = [], []
 
 
 class Ploter:
-    """Curves of these titles. With `DISABLE_PLOT=True` in the environment nothing is drawn.
+    """Draws curves with these titles. With `DISABLE_PLOT=True` in the environment it draws nothing.
 
-    Drawing takes matplotlib, and IPython where no file is asked for; their ImportError tells of one that is not there.
+    Drawing needs matplotlib, and IPython if it is not to a file; a missing one raises ImportError.
     """
 
     def __init__(self, *titles: str):
@@ -34,11 +34,11 @@ class Ploter:
         self._quiet = os.environ.get("DISABLE_PLOT") == "True"
 
     def append(self, title: str, step: Any, value: Any) -> None:
-        """Adds a point to a curve. Raises KeyError for a title that there is not."""
+        """Appends a point to a curve. Raises KeyError for an unknown title."""
         self._curves[title].append(step, value)
 
     def plot(self, path: str | None = None) -> None:
-        """Draws the curves into a file, or below a notebook's cell."""
+        """Draws the curves to a file, or below a notebook's cell."""
         if self._quiet:
             return
         from importlib import import_module
@@ -59,6 +59,6 @@ class Ploter:
         pyplot.gcf().clear()
 
     def reset(self) -> None:
-        """Takes the points of all curves away."""
+        """Removes the points of all curves."""
         for curve in self._curves.values():
             curve.reset()

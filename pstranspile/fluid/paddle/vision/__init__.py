@@ -1,4 +1,4 @@
-"""`paddle.vision`: data sets whose files are there, and what is done to their images."""
+"""`paddle.vision`: data sets of images, whose files a user has put in place, and transformations of images."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BACKEND = ["pil"]
 
 
 def set_image_backend(backend: str) -> None:
-    """Notes which library a script takes images from. Raises ValueError for another one than pil and cv2."""
+    """Sets the library from which a script gets images. Raises ValueError for an unknown one."""
     if backend not in ("pil", "cv2", "tensor"):
         raise ValueError(f"images come from pil or cv2, not {backend!r}")
     _BACKEND[0] = backend
 
 
 def get_image_backend() -> str:
-    """The library that was set."""
+    """The library that a script has set."""
     return _BACKEND[0]
 
 

@@ -1,4 +1,4 @@
-"""`paddle.vision.datasets`: images by number. Nothing is fetched from a network."""
+"""`paddle.vision.datasets`: data sets of images with indices. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pstranspile.fluid.paddle.later import not_there
 class MNIST(Dataset):
     """The handwritten digits: images [28, 28] of numbers up to 255, and labels [1].
 
-    Raises FileNotFoundError, which says where to put the files, if they are not there.
+    Raises FileNotFoundError, which says where to put the files, if they are missing.
     """
 
     NAME, AT = "mnist", "https://dataset.bj.bcebos.com/mnist/"
@@ -47,7 +47,7 @@ class MNIST(Dataset):
 
 
 class FashionMNIST(MNIST):
-    """Clothes, as `MNIST`."""
+    """Images of clothes, in the form of `MNIST`."""
 
     NAME, AT = "fashion-mnist", "https://dataset.bj.bcebos.com/fashion_mnist/"
 
@@ -78,7 +78,7 @@ class Cifar10(Dataset):
 
 
 class Cifar100(Cifar10):
-    """Small photographs of a hundred classes, as `Cifar10`."""
+    """Small photographs of a hundred classes, in the form of `Cifar10`."""
 
     READERS: Mapping[str, Callable[[], Callable[[], Iterator[Any]]]] = {"train": cifar.train100, "test": cifar.test100}
 

@@ -1,4 +1,6 @@
-"""`paddle.vision.transforms`: what is done to images, which are arrays [height, width, channels] or of Pillow."""
+"""`paddle.vision.transforms`: transformations of images, which are arrays [height, width, channels] or images of
+Pillow.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from pstranspile.fluid.paddle.later import not_there
 
 
 def _array(image: Any) -> Any:
-    """An image as an array with channels."""
+    """An image as an array with a dim for channels."""
     held = np.asarray(image)
     return held[..., None] if held.ndim == 2 else held
 
 
 class BaseTransform:
-    """The base of what is done to an image; subclasses write `_apply_image`."""
+    """The base class of transformations; subclasses define `_apply_image`."""
 
     def __init__(self, keys: Any = None):
         self.keys = keys
@@ -26,27 +28,27 @@ class BaseTransform:
         raise NotImplementedError(f"{type(self).__name__} does not say what it does: write _apply_image")
 
     def __call__(self, inputs: Any) -> Any:
-        """The image as it is then; the rest of a tuple stays."""
+        """The transformed image; the other items of a tuple are unchanged."""
         if isinstance(inputs, tuple):
             return (self._apply_image(inputs[0]), *inputs[1:])  # pyright: ignore[reportUnknownVariableType]
         return self._apply_image(inputs)
 
 
 class Compose:
-    """One after the other."""
+    """Several transformations, one after the other."""
 
     def __init__(self, transforms: Sequence[Any]):
         self.transforms = transforms
 
     def __call__(self, data: Any) -> Any:
-        """What the last one gives."""
+        """The result of the last transformation."""
         for transform in self.transforms:
             data = transform(data)
         return data
 
 
 class Normalize(BaseTransform):
-    """A mean taken from each channel, then divided by a spread."""
+    """Subtracts a mean from each channel, then divides it by a standard deviation."""
 
     def __init__(
         self, mean: Any = 0.0, std: Any = 1.0, data_format: str = "CHW", to_rgb: bool = False, keys: Any = None
@@ -65,7 +67,7 @@ class Normalize(BaseTransform):
 
 
 class Transpose(BaseTransform):
-    """The dims in another order: channels first."""
+    """Reorders the dims, by default channels first."""
 
     def __init__(self, order: Sequence[int] = (2, 0, 1), keys: Any = None):
         super().__init__(keys)
@@ -76,7 +78,7 @@ class Transpose(BaseTransform):
 
 
 class ToTensor(BaseTransform):
-    """Numbers up to 255 as those up to 1, channels first (`data_format`)."""
+    """Scales numbers up to 255 to numbers up to 1, and puts channels first (`data_format`)."""
 
     def __init__(self, data_format: str = "CHW", keys: Any = None):
         super().__init__(keys)
@@ -89,7 +91,7 @@ class ToTensor(BaseTransform):
 
 
 class Resize(BaseTransform):
-    """Images of another size: [height, width], or that of the shorter side."""
+    """Resizes images to [height, width], or so that the shorter side has a given length."""
 
     def __init__(self, size: Any, interpolation: str = "bilinear", keys: Any = None):
         super().__init__(keys)
@@ -109,7 +111,7 @@ class Resize(BaseTransform):
 
 
 class CenterCrop(BaseTransform):
-    """The middle of an image: [height, width], or as wide as high."""
+    """Cuts the middle of an image: [height, width], or a square."""
 
     def __init__(self, size: Any, keys: Any = None):
         super().__init__(keys)
@@ -122,7 +124,7 @@ class CenterCrop(BaseTransform):
 
 
 class RandomHorizontalFlip(BaseTransform):
-    """An image turned left to right with a probability."""
+    """Mirrors an image left to right with a probability."""
 
     def __init__(self, prob: float = 0.5, keys: Any = None):
         super().__init__(keys)

@@ -1,4 +1,6 @@
-"""Stands for Fluid in processes that `python -m pstranspile.fluid` starts, whose PYTHONPATH leads here."""
+"""The `paddle` that processes started by `python -m pstranspile.fluid` import, because this folder is in their
+PYTHONPATH.
+"""
 
 import sys
 from importlib import import_module
