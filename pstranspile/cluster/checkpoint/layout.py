@@ -137,7 +137,8 @@ def trainer_variables(role: Role) -> Mapping[str, Var]:
 
 
 def _named(role: Role) -> set[str]:
-    """The names of all variables that any op of a trainer uses. A variable that is not among them has no value there.
+    """The names of all variables that any op of a trainer uses. A variable that is not among them has no value
+    there.
     """
     programs = (role.startup, role.main, *role.others.values())
     ops = (op for program in programs for block in program.blocks for op in block.ops)

@@ -513,9 +513,7 @@ class Injector:
         ahead = 1 if self.cluster.servers else 0
         for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
             faulty = self.trainers[event.machine]
-            again = (
-                not self.cluster.servers and trainer.step < faulty.after()
-            )  # its messages of this step may count
+            again = not self.cluster.servers and trainer.step < faulty.after()  # its messages of this step may count
             if faulty.trainer.gone and faulty.trainer is not trainer and not again:
                 self._rejoins.remove(event)
                 faulty.rejoin(trainer)

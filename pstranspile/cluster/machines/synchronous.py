@@ -264,7 +264,8 @@ class SynchronousServer(Server):
         self._take(deque((message,)))
 
     def receive_all(self) -> None:
-        """Takes every message in the inbox, and then the messages that waited for their effect. Raises DiagnosticError.
+        """Takes every message in the inbox, and then the messages that waited for their effect. Raises
+        DiagnosticError.
         """
         self._take(self.inbox)
 
