@@ -1,7 +1,7 @@
 """One program and a job in, every machine's programs out.
 
 `job` says which cluster is wanted; `analysis` finds facts about the program; `plan` makes the choices, as one value;
-`emit` makes the programs, as the mode of distribution in `modes` says; `link` holds them against each other. `verify`
+`emit` makes the programs, as the mode of distribution in `modes` says; `link` checks that they fit together. `verify`
 says whether one program is well formed, `diff` what differs between two, `explain` why an op or a variable is there,
 `cost` how many bytes the machines of a job move in a step.
 

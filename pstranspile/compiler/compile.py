@@ -33,8 +33,8 @@ __all__ = ["PASSES", "Compiled", "compile", "prepare"]
 class Distributions:
     """The distributions of one job's programs; `variables` gives all variables on its servers.
 
-    Fluid gives every program the whole list. Here a trainer's has what trainers fetch, a server's what that server
-    holds; the plan has all.
+    Fluid gives every program the whole list. Here a trainer's program has the variables that trainers fetch, a server's
+    those on that server; the plan has all.
     """
 
     def __init__(self, plan: Plan, variables: Callable[[], Iterable[DistributedVar]]):
@@ -43,19 +43,21 @@ class Distributions:
 
     @cached_property
     def fetched(self) -> tuple[DistributedVar, ...]:
-        """What trainers fetch: the parameters."""
+        """The variables that trainers fetch: the parameters."""
         return tuple(placed_parameters(self.plan))
 
     @cached_property
     def held(self) -> dict[str, list[DistributedVar]]:
-        """What each server holds: parameters, and the state of their optimizers."""
+        """The variables on each server: parameters, and the state of their optimizers."""
         result: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in self.plan.pservers}
         for variable in self._variables():
             result[variable.endpoint].append(variable)
         return result
 
     def of_trainer(self, index: int) -> Distribution | None:
-        """What the main program of a trainer carries; None in the collective modes, where Fluid writes nothing."""
+        """The distribution for the main program of a trainer; None in the collective modes, where Fluid writes
+        nothing.
+        """
         plan = self.plan
         if plan.pservers:
             return self._of(plan.pservers[0], index == 0, self.fetched)
@@ -72,7 +74,7 @@ class Distributions:
         )
 
     def of_server(self, endpoint: str) -> Distribution:
-        """What the main program of a server carries. As in Fluid, `is_chief` is true: it is made for trainer 0."""
+        """The distribution for the main program of a server. As in Fluid, `is_chief` is true, as for trainer 0."""
         return self._of(endpoint, True, self.held[endpoint])
 
     def _of(self, endpoint: str, is_chief: bool, variables: Sequence[DistributedVar]) -> Distribution:
@@ -87,7 +89,7 @@ class Distributions:
 
 
 def with_distribution(role: Role, distribution: Distribution | None) -> Role:
-    """The programs of a machine with what is known of its part on the main program."""
+    """The programs of a machine with the distribution added to the main program."""
     if distribution is None:
         return role
     return role._replace(main=role.main._replace(distribution=distribution))
@@ -97,14 +99,14 @@ _UNEXPLAINED = Note(
     "the programs of the cluster would not fit together because of what this op names; if Fluid distributes the "
     "program, this is a fault of pstranspile: please report it"
 )
-"""Said of programs that don't link, where neither the verifier nor the search for causes has found a mistake."""
+"""The note on programs that don't link, if neither the verifier nor the search for causes has found a mistake."""
 
 
 @contextmanager
 def _mistakes_told(module: Module) -> Generator[None]:
     """Raises DiagnosticError in place of a failure of the block whose cause is a mistake in the module.
 
-    Compiling takes what it is given for sound; only when it fails does it pay to look for what isn't.
+    Compiling assumes that the module is correct; only after a failure is it searched for mistakes.
     """
     try:
         yield
@@ -114,7 +116,7 @@ def _mistakes_told(module: Module) -> Generator[None]:
         from pstranspile.compiler.analysis.causes import causes
         from pstranspile.compiler.verify import verify
 
-        raise_errors(verify(module, strict=True))  # also what Fluid runs, alone, may keep it from being compiled
+        raise_errors(verify(module, strict=True))  # a module that Fluid runs may still not compile
         raise_errors(causes(module))
         if not isinstance(problem, LinkError):
             raise
@@ -139,12 +141,12 @@ class Compiled:
     job: Job | None = None
 
     def __repr__(self) -> str:
-        """What was compiled, and for which plan, in one line."""
+        """A summary of the compiled programs and the plan, in one line."""
         return f"<Compiled {self.source!r} for {self.plan!r}>"
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the source, which a plan file carries so that it is used for no other."""
+        """A hash of the source, which a plan file contains so that it is not used for another module."""
         return self.plan.source
 
     @cached_property
@@ -187,7 +189,7 @@ class Compiled:
             return self._made.setdefault(name, with_distribution(self.emitter.pserver(endpoint), distribution))
 
     def with_roles(self, roles: Mapping[str, Role]) -> Compiled:
-        """The same with other programs for some machines, by role name."""
+        """A copy with other programs for some machines, by role name."""
         other = replace(self, steps=self.steps)
         other._made.update(roles)
         return other
@@ -203,7 +205,7 @@ class Compiled:
 def prepare(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:
-    """Facts and plan of a compile; programs are made when asked for, and not linked.
+    """Finds the facts and makes the plan of a compile; programs are made when they are asked for, and not linked.
 
     `plan` (of another compile, of `make_plan`, or read by `load_plan` or `parse_plan`) is used instead of one made from
     the job. Raises DiagnosticError when the module can't be compiled for the job, or the plan is not for both.
@@ -227,9 +229,9 @@ def compile(
 ) -> Compiled:
     """All programs of a job, linked. The module is not touched.
 
-    `plan` is used as by `prepare`. `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module
-    can't be compiled for the job, or the plan is not for both; its codes begin with `link-` when the emitted programs
-    do not fit together, and no mistake in the module was found.
+    `plan` is used as by `prepare`. `on_pass` is called after every pass. Raises DiagnosticError when the module can't
+    be compiled for the job, or the plan is not for both; its codes begin with `link-` when the emitted programs do not
+    fit together, and no mistake in the module was found.
     """
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)

@@ -1,4 +1,4 @@
-"""The semantic difference of programs: what is left when spelling and order that mean nothing are set aside.
+"""The semantic difference of programs: the differences that remain when spelling and order without meaning are ignored.
 
 These are no differences: The order of slots, attributes and declarations. An attribute at its schema's default and one
 that is left out. An empty slot and a missing one. The order of `grad_to_block_id`, and of `fake_init` ops that follow
@@ -31,23 +31,25 @@ from pstranspile.ops.textual import LANGUAGE
 
 __all__ = ["Difference", "Line", "diff", "diff_folders", "diff_modules", "diff_programs", "render", "summary"]
 
-# What differs, as values, and as text for a person.
+# Differences as values, and as text for the user.
 
 
 class Line(NamedTuple):
-    """A line of program text: `-` only in the first, `+` only in the second, a space for context."""
+    """A line of program text. Its sign is `-` if only the first program has it, `+` if only the second, a space for
+    context.
+    """
 
     sign: str
     text: str
 
 
 class Difference(NamedTuple):
-    """One place where two inputs differ, with the lines around it.
+    """One difference of two inputs, with the lines around it.
 
-    `role` is the machine in an output folder ("" elsewhere), `program` the name of the program ("" for a role
-    that only one side has), `block` the index of the block (-1: the program as a whole). `what` names the part:
-    `role`, `program`, `distribution`, `block`, `variables` or `ops`. `first` and `second` are the positions in the
-    two blocks of the first op shown (-1 for other parts).
+    `role` is the machine in an output folder ("" elsewhere), `program` the name of the program ("" for a role that only
+    one side has), `block` the index of the block (-1: the program as a whole). `what` names the part: `role`,
+    `program`, `distribution`, `block`, `variables` or `ops`. `first` and `second` are the positions in the two blocks
+    of the first op shown (-1 for other parts).
     """
 
     role: str
@@ -65,7 +67,7 @@ class Difference(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """What stands between the `@@` of its hunk: `block ^0, ops 12 and 13`."""
+        """The text between the `@@` signs of the difference's hunk: `block ^0, ops 12 and 13`."""
         if self.block < 0:
             return self.what
         if self.what != "ops":
@@ -75,12 +77,14 @@ class Difference(NamedTuple):
         return f"block ^{self.block}, {where}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The difference as JSON holds it: its fields by name, every line as sign and text."""
+        """The fields of the difference by name, as plain values for JSON; every line has a sign and a text."""
         return {**self._asdict(), "lines": [line._asdict() for line in self.lines]}
 
 
 def summary(differences: Sequence[Difference]) -> str:
-    """How many there are, and of what: `3 differences (2 in ops, 1 in variables): 4 lines less, 5 more`."""
+    """The numbers of differences by part and of lines, in a sentence: `3 differences (2 in ops, 1 in variables): 4
+    lines less, 5 more`.
+    """
     if not differences:
         return "no differences"
     parts = Counter(difference.what for difference in differences)
@@ -97,7 +101,7 @@ _RESET = "\x1b[0m"
 def render(differences: Iterable[Difference], colour: bool = False, names: tuple[str, str] = ("a", "b")) -> str:
     """The differences in the manner of a unified diff, grouped by program; "" when there are none.
 
-    `names` are what the heads of the groups call the two inputs. The text ends with a line end.
+    `names` are the names of the two inputs in the heads of the groups. The text ends with a line end.
     """
     out: list[str] = []
     place: str | None = None
@@ -116,30 +120,32 @@ def _line(kind: str, text: str, colour: bool) -> str:
     return f"{code}{text}{_RESET}" if code else text.rstrip()
 
 
-# What counts in ops and variables when programs are compared.
+# The parts of ops and variables that are compared.
 #
 # Left out: attributes at their schema's default (or empty, where there is no default), empty slots, the order of slots
 # and attributes, `op_callstack`, `op_namescope`, `op_device`, and where things came from. Generated names are compared
 # by their use (see `Renaming`), not by their spelling.
 
 IGNORED = frozenset({"op_callstack", "op_namescope", "op_device"})
-"""Attributes that change nothing in what an op does."""
+"""Attributes that do not change the effect of an op."""
 
 UNORDERED = frozenset({"grad_to_block_id"})
-"""Lists whose order means nothing."""
+"""Attributes that are lists without a meaningful order."""
 
 _GENERATED = re.compile(r"__control_var@|_generated_var|tmp_dc_output").match
 _MASK = "\x00"
 
 
 def generated_names(programs: Iterable[Program]) -> frozenset[str]:
-    """The declared variables whose names a transpiler made up, so that the spelling means nothing."""
+    """The declared variables whose names a transpiler has generated, so that the spelling has no meaning."""
     blocks = [block for program in programs for block in program.blocks]
     return frozenset([name for block in blocks for name in block.vars if _GENERATED(name)])
 
 
 class Renaming:
-    """A one-to-one mapping of generated names of the first input to those of the second, decided at first use."""
+    """A one-to-one mapping from generated names of the first input to those of the second, extended at each first
+    use.
+    """
 
     def __init__(self, generated: frozenset[str]) -> None:
         self.generated = generated
@@ -147,7 +153,9 @@ class Renaming:
         self.backward: dict[str, str] = {}
 
     def pair(self, first: Iterable[str], second: Iterable[str]) -> bool:
-        """Whether names can stand for each other, in order; if they can, the generated ones do from now on."""
+        """Whether names can correspond to each other, in order; if so, the generated ones are mapped to each other from
+        now on.
+        """
         new: dict[str, str] = {}
         back: dict[str, str] = {}
         for a, b in zip(first, second, strict=True):
@@ -164,12 +172,12 @@ class Renaming:
 
 
 class Keys:
-    """Keys of ops: equal for ops that mean the same, whatever names of the set `generated` they use."""
+    """Keys of ops: equal for ops with the same meaning, whatever names of the set `generated` they use."""
 
     def __init__(self, generated: frozenset[str]) -> None:
         self._generated = generated
         self._attrs: dict[tuple[str, int], tuple[Any, ...]] = {}
-        self._kept: list[Attrs] = []  # keeps the attributes alive, so that no other object gets their ids
+        self._kept: list[Attrs] = []  # prevents other objects from getting the ids of these attributes
 
     def op(self, op: Op) -> tuple[Any, ...]:
         """The key of an op."""
@@ -199,7 +207,7 @@ class Keys:
 
 
 def op_names(op: Op) -> list[str]:
-    """Every variable name of an op, in the order of its key."""
+    """All variable names of an op, in the order of its key."""
     names = list(op.role_vars or ())
     for slots in (op.inputs, op.outputs):
         for slot in sorted(slots):
@@ -214,12 +222,12 @@ def _attrs_key(op_type: str, attrs: Attrs) -> tuple[Any, ...]:
 
 def _comparable(name: str, value: AttrValue) -> object:
     if isinstance(value, float | Floats):
-        return repr(value)  # a NaN is equal to itself
+        return repr(value)  # as text, a NaN is equal to itself
     return tuple(sorted(value)) if name in UNORDERED and isinstance(value, Strings) else value
 
 
 def _significant(op_type: str, attrs: Attrs) -> dict[str, AttrValue]:
-    """The attributes that say something: not those ignored, at their default, or empty without a default."""
+    """The attributes that are compared: those not ignored, not at their default, and not empty without a default."""
     schema = schema_of(op_type)
     specs: Mapping[str, AttrSpec] = schema.attrs if schema is not None else {}
     kept: dict[str, AttrValue] = {}
@@ -237,7 +245,7 @@ def _significant(op_type: str, attrs: Attrs) -> dict[str, AttrValue]:
 
 
 def op_line(op: Op) -> str:
-    """The canonical text of what counts in an op."""
+    """The canonical text of an op, without the parts that are not compared."""
     schema = schema_of(op.type)
     inputs = {slot: names for slot, names in sorted(op.inputs.items()) if names}
     defaults: dict[str, AttrValue] = {}
@@ -257,7 +265,9 @@ def op_line(op: Op) -> str:
 
 
 def var_key(var: Var) -> tuple[Any, ...]:
-    """What counts in a declaration, but for its name. Without a description it has the default one."""
+    """The parts of a declaration that are compared, without its name. A declaration without a description has the
+    default one.
+    """
     tensor = var.tensor
     described = (DType.BOOL.value, (), 0) if tensor is None else (tensor.dtype.value, *tensor[1:])
     return (
@@ -277,20 +287,20 @@ def var_line(var: Var) -> str:
     return f"{before}{name_text(var.name)}{after}"
 
 
-# Which items of two sequences belong together, in time that does not explode for long ones.
+# Alignment of the items of two sequences, in acceptable time for long ones, too.
 
 MAX_CELLS = 400_000
-"""Ranges with more pairs than this, and with nothing unique in both, are not aligned item by item."""
+"""The most pairs of items for which a range without unique items is aligned item by item."""
 
 MAX_DEPTH = 40
-"""How often a range is cut at unique items before it is aligned as it is."""
+"""How often a range is divided at unique items before it is aligned directly."""
 
 
 def align(a: Sequence[int], b: Sequence[int]) -> list[int]:
     """For every item of `a`, the position of its partner in `b`, or -1. Partners are equal and in order.
 
-    A patience diff: the ends that are equal, then items that occur once on each side, then the ranges between
-    these in the same way; small ranges without such items by their longest common blocks.
+    This is a patience diff: equal ends are aligned first, then items that occur once on each side, then the ranges
+    between these in the same way; small ranges without such items are aligned by their longest common blocks.
     """
     partner = [-1] * len(a)
     todo = [(0, len(a), 0, len(b), 0)]
@@ -318,7 +328,7 @@ def align(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 
 def _once(items: Sequence[int], low: int, high: int) -> dict[int, int]:
-    """Item -> position, for the items that occur once in a range."""
+    """The positions of the items that occur once in a range."""
     indices: dict[int, int] = {}
     for position in range(low, high):
         item = items[position]
@@ -327,7 +337,7 @@ def _once(items: Sequence[int], low: int, high: int) -> dict[int, int]:
 
 
 def _anchors(a: Sequence[int], alo: int, ahi: int, b: Sequence[int], blo: int, bhi: int) -> list[tuple[int, int]]:
-    """The longest series of items, in order on both sides, that occur once on each."""
+    """The longest series of items that occur once on each side and are in order on both, as pairs of positions."""
     in_b = _once(b, blo, bhi)
     pairs = [(i, in_b[item]) for item, i in _once(a, alo, ahi).items() if item in in_b]
     pairs.sort()
@@ -358,11 +368,11 @@ def _blocks(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 CONTEXT = 3
-"""Equal ops shown before and after those that differ."""
+"""The number of equal ops shown before and after those that differ."""
 
 
 class Comparison:
-    """Compares programs of one machine; generated names mean the same in all of them.
+    """Compares programs of one machine; a generated name means the same in all of them.
 
     `programs` are all programs that will be compared, of both sides.
     """
@@ -375,7 +385,7 @@ class Comparison:
         self.differences: list[Difference] = []
 
     def modules(self, a: Module, b: Module) -> None:
-        """Programs of the same name are compared, the others reported."""
+        """Compares programs of the same name, and reports the others."""
         for name in [*a.programs, *(name for name in b.programs if name not in a.programs)]:
             if name in a.programs and name in b.programs:
                 self.programs(a.programs[name], b.programs[name], name)
@@ -384,7 +394,7 @@ class Comparison:
                 self._add(name, -1, "program", [Line(sign, f"{_program_head(name, program)} {_extent(program)}")])
 
     def programs(self, a: Program, b: Program, name: str) -> None:
-        """Seed, version and distribution (which serialized programs do not carry), then every block."""
+        """Compares seed, version and distribution (which serialized programs do not have), then every block."""
         if a is b:
             return
         if a.random_seed != b.random_seed or (a.version or 0) != (b.version or 0):
@@ -413,7 +423,7 @@ class Comparison:
         for change in self._hunks(first, second, self._partners(first, second)):
             self._add(program, index, "ops", *change)
         lines = self._variables(a, b)
-        if lines:  # after the ops, which say what generated names stand for; shown before them
+        if lines:  # computed after the ops, which determine the mapping of generated names, but shown before them
             self.differences.insert(at, Difference(self.role, program, index, "variables", tuple(lines)))
 
     # Variables
@@ -465,7 +475,7 @@ class Comparison:
     # Ops
 
     def _partners(self, a: Sequence[Op], b: Sequence[Op]) -> list[int]:
-        """For every op of `a` the position of its equal in `b`, -1 for none."""
+        """The position of the equal op in `b` for every op of `a`; -1 for none."""
         keys = self.keys
 
         def same(first: Op, second: Op) -> bool:
@@ -486,14 +496,14 @@ class Comparison:
         partner = list(range(start))
         partner += [start + j if j >= 0 else -1 for j in align(middle_a, middle_b)]
         partner += range(len(b) - end, len(b))
-        # A generated name that is used in another way makes its op another one.
+        # An op that uses a generated name differently is a different op.
         for i, j in enumerate(partner) if self.generated else ():
             if j >= 0 and not self.renaming.pair(op_names(a[i]), op_names(b[j])):
                 partner[i] = -1
         return partner
 
     def _hunks(self, a: Sequence[Op], b: Sequence[Op], partner: list[int]) -> Iterator[tuple[list[Line], int, int]]:
-        """(lines, position in a, position in b) of every group of changes with the ops around it."""
+        """Yields (lines, position in a, position in b) for every group of changes with the ops around it."""
         changes = list(_changes(partner, len(b)))
         at = 0
         while at < len(changes):
@@ -503,7 +513,7 @@ class Comparison:
                 group.append(changes[at])
             at += 1
             start = max(group[0][0] - CONTEXT, 0)
-            # Between changes both sides hold the same ops, so context can be counted back on either.
+            # Between changes both sides have the same ops, so context can be counted on either.
             start_b = group[0][2] - (group[0][0] - start)
             lines = [Line(" ", op_line(op)) for op in a[start : group[0][0]]]
             for number, (alo, ahi, blo, bhi) in enumerate(group):
@@ -515,7 +525,7 @@ class Comparison:
 
 
 def _changes(partner: list[int], count: int) -> Iterator[tuple[int, int, int, int]]:
-    """Ranges (in a, in b) without partners, in order."""
+    """Yields the ranges (in a, in b) of ops without partners, in order."""
     i = j = 0
     while i < len(partner) or j < count:
         alo, blo = i, j
@@ -529,7 +539,9 @@ def _changes(partner: list[int], count: int) -> Iterator[tuple[int, int, int, in
 
 
 def _alike(a: Op, b: Op) -> bool:
-    """Whether two ops are equal as they stand, kinds of attributes included: the quick answer to most questions."""
+    """Whether two ops are equal without any normalisation, including the kinds of attributes: a quick test that settles
+    most cases.
+    """
     if a is b:
         return True
     if a[:-1] != b[:-1]:
@@ -540,7 +552,7 @@ def _alike(a: Op, b: Op) -> bool:
 
 
 def _settled(ops: tuple[Op, ...]) -> Sequence[Op]:
-    """The ops, with those `fake_init` ops that follow each other in order of what they make."""
+    """The ops, with consecutive `fake_init` ops sorted by their outputs."""
     at = [index for index, op in enumerate(ops) if op.type == "fake_init"]
     if len(at) < 2:
         return ops
@@ -586,14 +598,14 @@ Comparable: TypeAlias = Program | Module | str | os.PathLike[str]
 
 
 def diff_programs(a: Program, b: Program, name: str = MAIN) -> tuple[Difference, ...]:
-    """The differences of two programs, block by block; `name` is what they are called."""
+    """The differences of two programs, block by block; `name` is their name in the result."""
     comparison = Comparison([a, b])
     comparison.programs(a, b, name)
     return tuple(comparison.differences)
 
 
 def diff_modules(a: Module, b: Module, role: str = "") -> tuple[Difference, ...]:
-    """The differences of the programs of the same names, and the programs that only one module has."""
+    """The differences of the programs with the same names, and the programs that only one module has."""
     comparison = Comparison([*a.programs.values(), *b.programs.values()], role)
     comparison.modules(a, b)
     return tuple(comparison.differences)
@@ -623,10 +635,10 @@ def diff_folders(
 
 @suggesting
 def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:
-    """The differences of two programs, modules, files or output folders, each side given as it is at hand.
+    """The differences of two programs, modules, files or output folders, in any of these forms.
 
-    Raises DiagnosticError when a file can't be read, TypeError when one side is a folder or a program and the other
-    is not.
+    Raises DiagnosticError when a file can't be read, TypeError when one side is a folder or a program and the other is
+    not.
     """
     paths = [side for side in (a, b) if isinstance(side, str | os.PathLike)]
     folders = [path for path in paths if path != "-" and os.path.isdir(path)]

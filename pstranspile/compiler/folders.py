@@ -25,7 +25,8 @@ _EXPORTED = (f"{MAIN}.pb", f"{STARTUP}.pb")
 
 
 def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
-    """Role -> its files: `<role>.ir`, or `<role>.main.pb` and `<role>.startup.pb`, or `<role>.pb`; in order of name.
+    """The files of each role: `<role>.ir`, or `<role>.main.pb` and `<role>.startup.pb`, or `<role>.pb`; in order of
+    name.
 
     `main.pb` and `startup.pb`, as `export` writes them, are the programs of one role, `main`. Raises DiagnosticError
     when the folder can't be read, holds no program, or a role twice.
@@ -69,10 +70,11 @@ def load_role(paths: list[Path], report: Report | None = None) -> Module:
 def files_of(
     result: Compiled, emit: str = "ir", tell: Callable[[str, int, int], object] = lambda _what, _done, _of: None
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress.
+    """Yields name and content of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` is called with
+    the progress.
 
-    The plan names the file of the values that the job starts with, if its source has any; whoever writes the folder
-    writes them there (`START_FILE`).
+    The plan names the file of the job's initial values, if its source has any; the caller writes that file
+    (`START_FILE`).
     """
     from pstranspile.compiler.plan.plan import plan_json
     from pstranspile.frontends.meta import meta_of
@@ -110,11 +112,12 @@ def files_of(
 # Source op -1 is a program as a whole. Files are named without their folder: the record is the same on every machine.
 
 Run = list[Any]
-"""`[rule, first source op]`, then how many if not 1, then program and block if they do not go without saying."""
+"""A run: `[rule, first source op]`, the count unless it is 1, and program and block unless they are the default ones.
+"""
 
 
 def record(compiled: Compiled) -> dict[str, Any]:
-    """The entries of plan.json that say where the ops of a compile come from."""
+    """The entries of plan.json that record the origins of a compile's ops."""
     from pstranspile.compiler.explain.job import settings_of
 
     blocks: dict[str, dict[str, Any]] = {}
@@ -158,7 +161,7 @@ def _runs(ops: Sequence[Op], program: str, block: int) -> list[Run]:
 
 
 def _short(run: Run, program: str, block: int) -> Run:
-    """A run without what goes without saying."""
+    """A run without the parts that have their default value."""
     if run[3:] == [program, block if run[0] == "" else 0]:
         return run[:2] if run[2] == 1 else run[:3]
     return run

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Pass(NamedTuple):
-    """Name of a pass and, in a sentence, what it does."""
+    """A pass: its name and, in a sentence, its effect."""
 
     name: str
     doc: str
@@ -57,7 +57,7 @@ NAMES = tuple(info.name for info in PASSES)
 def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> tuple[Module, Prepared]:
     """Verifies a module, finds its facts and makes its plan; the emitter of the result makes the roles.
 
-    Gives the module with one element type for what its programs share. Raises DiagnosticError.
+    Returns also the module with the same element type for a shared variable in all programs. Raises DiagnosticError.
     """
     # verify
     require_programs(module)
@@ -72,7 +72,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     require_rows(module)
     facts = mode.analyze(module, job, steps)
 
-    # plan; the roles are made of it when they are asked for
+    # plan; the roles are made from it when they are asked for
     if given is not None:
         from pstranspile.compiler.plan.edited import require_made_for
 

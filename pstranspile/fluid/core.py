@@ -107,7 +107,7 @@ _UNREAD = {
     "Transition": "linear_chain_crf_grad",
     "Logits": "warpctc_grad",
 }
-"""By input slot, the ops of Fluid that read only the dims and the kind of the input, not its elements."""
+"""Input slot -> the ops of Fluid that read only the dims and the kind of the input, not its elements."""
 
 
 def infer_no_need_buffer_slots(op_type: str, inputs: Any, outputs: Any, attrs: Any) -> set[str]:

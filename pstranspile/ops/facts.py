@@ -40,7 +40,7 @@ RowCount: TypeAlias = Literal["kept", "own"]
 """
 
 RowOrder: TypeAlias = Literal["kept", "handed_on", "ranked", "by_values"]
-"""Where the rows of the batch are in the outputs of an op.
+"""The places of the batch's rows in the outputs of an op.
 
 "kept": at the same places as in its inputs. "handed_on": the same, although the declared dims of arrays don't show it.
 "ranked": in the order of a rank table, the longest sequence first. "by_values": at places that depend on the values of
@@ -114,7 +114,7 @@ class OpFacts(NamedTuple):
     rows: RowCount = "kept"
     """Whether the outputs have as many rows as the inputs."""
     row_order: RowOrder = "kept"
-    """Where the rows of the batch are in the outputs."""
+    """The places of the batch's rows in the outputs."""
     numbers: Numbers = "computed"
     """How the numbers in the outputs follow from those in the inputs."""
     domains: Mapping[str, Domain] = EMPTY

@@ -137,7 +137,9 @@ def trainer_variables(role: Role) -> Mapping[str, Var]:
 
 
 def _named(role: Role) -> set[str]:
-    """The names of all variables that any op of a trainer uses; other variables have no value there."""
+    """The names of all variables that any op of a trainer uses. A variable that is not among them has no value
+    there.
+    """
     programs = (role.startup, role.main, *role.others.values())
     ops = (op for program in programs for block in program.blocks for op in block.ops)
     return {name for op in ops for side in (op.inputs, op.outputs) for names in side.values() for name in names}

@@ -35,7 +35,9 @@ FORMATS = {
 
 
 def format_of(file: str, given: str = "") -> str:
-    """The format of a file: `given` if it is not empty, else the one that the file's name says. Raises DiagnosticError."""
+    """The format of a file: `given` if it is not empty, else the one that the file's name says. Raises
+    DiagnosticError.
+    """
     if given:
         return given
     for name, endings in FORMATS.items():

@@ -139,7 +139,9 @@ class _Batches:
         return {one.name: _column(one, made[one.name]).value() for one in self._inputs}
 
     def _value(self, one: Input, row: Mapping[str, Any], at: int) -> Any:
-        """The value of an input in a row, as an array, or for ragged inputs as lists of arrays. Raises DiagnosticError."""
+        """The value of an input in a row, as an array, or for ragged inputs as lists of arrays. Raises
+        DiagnosticError.
+        """
         try:
             return _array(one, row[one.name], one.levels)
         except KeyError:
@@ -690,7 +692,9 @@ def _of_nan(file: str, column: str, rows: Collection[int]) -> Diagnostic:
 
 
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:
-    """A sentence on the first difference between the settings of a run at its beginning and now, both as in a Dealing."""
+    """A sentence on the first difference between the settings of a run at its beginning and now, both as in a
+    Dealing.
+    """
     if not before:  # an earlier version recorded only the fingerprint
         return "other files, or in other steps (--batch, --shuffle)"
     found = [f"{had}, now it is {has}" for had, has in zip(before[:2], now[:2], strict=True) if had != has]

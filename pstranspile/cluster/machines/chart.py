@@ -103,7 +103,9 @@ def rows_of(recorder: Recorder, first: int, last: int) -> list[Row]:
 
 
 def machines_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
-    """The machines that occur in the rows, in the order of the cluster. A trainer's own machines come right after it."""
+    """The machines that occur in the rows, in the order of the cluster. A trainer's own machines come right after
+    it.
+    """
     used = {name for row in rows if isinstance(row, Arrow) for name in (row.source, row.target)}
     place = {name: number for number, name in enumerate(recorder.machines)}
     return sorted(used, key=lambda name: (place.get(name.partition("/")[0], 0), place[name]))

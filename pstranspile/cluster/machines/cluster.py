@@ -236,7 +236,9 @@ class Cluster:
         self.started = True
 
     def _connect(self, trainer: Trainer) -> None:
-        """Links the trainer to every server that its programs name. The message that it leaves is sent on these links."""
+        """Links the trainer to every server that its programs name. The message that it leaves is sent on these
+        links.
+        """
         ops = [op for program in trainer.role.all for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
         servers = [

@@ -34,8 +34,8 @@ from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 # (the average of one) and the trainer waits meanwhile; they need no machine of their own. The asynchronous kind is a
 # machine that runs in parallel with the trainer, with a queue for every gradient.
 #
-# Unlike in Fluid, gradients left in the queues are sent when a trainer leaves; step counters are sent, so that schedules
-# go on; parameters are pulled after every round in which something was sent.
+# Unlike in Fluid, gradients left in the queues are sent when a trainer leaves; step counters are sent, so that
+# schedules continue; parameters are pulled after every round in which something was sent.
 
 
 def uses_communicator(main: Program) -> bool:
@@ -458,7 +458,9 @@ class GeoCommunicator(Companion):
         return result
 
     def restart(self) -> None:
-        """Starts again: after the start-up program, the parameters are fetched from the servers before the first step."""
+        """Starts again: after the start-up program, the parameters are fetched from the servers before the first
+        step.
+        """
         super().restart()
         self._since, self._due, self._room, self._given = 0, False, None, None
         for rows in self._touched.values():
@@ -466,7 +468,9 @@ class GeoCommunicator(Companion):
         self._restarted = True
 
     def _ask(self, step: int, take: Callable[[GeoParameter, GeoSlice, Value], object], *, whole: bool) -> None:
-        """Requests all slices, whose values go to `take`; of sparse parameters only the changed rows, unless `whole`."""
+        """Requests all slices, whose values go to `take`; of sparse parameters only the changed rows, unless
+        `whole`.
+        """
         asked = [(p, s) for p in self.parameters for s in p.slices]
 
         def join(answers: list[Value]) -> Sequence[Value]:

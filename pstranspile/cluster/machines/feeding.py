@@ -148,9 +148,9 @@ class ReportedShares:
 
     def __init__(self) -> None:
         self._changes: dict[int, dict[int, int]] = {}
-        """By trainer: the rows of its share from a step on."""
+        """Trainer -> the rows of its share from a step on."""
         self._ends: dict[int, int] = {}
-        """By trainer: the steps that it has done."""
+        """Trainer -> the steps that it has done."""
 
     def take(self, role: str, fields: Mapping[str, Any]) -> None:
         """Records a report of a machine: a trainer reports its steps, counted from 1, and the number of rows of its

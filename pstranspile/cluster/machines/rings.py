@@ -66,7 +66,9 @@ class Piece(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The result for a segment, made from the parts of the trainers `of`. `floor`: the last sum that all of them have."""
+    """The result for a segment, made from the parts of the trainers `of`. `floor`: the last sum that all of them
+    have.
+    """
 
     segment: int
     key: Key
@@ -306,7 +308,9 @@ class Segment:
         return min((queue[0].key[0] for queue in self.queues.values() if queue), default=0)
 
     def needed(self, live: Collection[int], since: Mapping[int, int]) -> set[int]:
-        """The trainers that take part in the next operation. `since`: for trainers that came back, their first steps."""
+        """The trainers that take part in the next operation. `since`: for trainers that came back, their first
+        steps.
+        """
         if not since:
             return set(live)
         step = self.next_step()

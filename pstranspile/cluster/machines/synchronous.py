@@ -264,7 +264,9 @@ class SynchronousServer(Server):
         self._take(deque((message,)))
 
     def receive_all(self) -> None:
-        """Takes every message in the inbox, and then the messages that waited for their effect. Raises DiagnosticError."""
+        """Takes every message in the inbox, and then the messages that waited for their effect. Raises
+        DiagnosticError.
+        """
         self._take(self.inbox)
 
     def _take(self, messages: deque[Message]) -> None:

@@ -15,7 +15,7 @@ STATUSES = {
 
 
 class CallRefused(Exception):
-    """A call that is not answered; `status` is a name of a status of gRPC."""
+    """A call that is refused; `status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str):
         super().__init__(reason)
@@ -31,7 +31,7 @@ class Caller(Protocol):
         ...
 
     def let_in(self) -> None:
-        """It is one of the job's machines."""
+        """Records that the client is one of the job's machines."""
         ...
 
     @property
@@ -41,15 +41,15 @@ class Caller(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can be answered."""
+        """Whether no more answers can be sent."""
         ...
 
     def answer(self, call: int, pieces: list[Bytes]) -> None:
-        """Answers a call with a message, in pieces; nothing happens if the call is over."""
+        """Answers a call with a message, in pieces; does nothing if the call is over."""
         ...
 
     def refuse(self, call: int, problem: CallRefused) -> None:
-        """Ends a call with a status; nothing happens if it is over."""
+        """Ends a call with a status; does nothing if the call is over."""
         ...
 
 
@@ -64,9 +64,9 @@ class CallService(NamedTuple):
     """A service: for each method a function of the caller, the call's number and the bytes of the request.
 
     The function answers the call, now or later; `lost` is called when a caller gives up waiting. `most` calls may be
-    open at once. A call that brings more than `SMALL_CALL` bytes is asked about by `room`, with its method, the first
-    bytes of its message and whether the caller is known: so many bytes it may bring. `callers` who are not known may
-    bring so much at a time.
+    open at once. For a call of more than `SMALL_CALL` bytes, `room` returns how many bytes it may have; its arguments
+    are the method, the first bytes of the message and whether the caller is known. `callers` is how many unknown
+    callers may bring large calls at the same time.
     """
 
     name: str

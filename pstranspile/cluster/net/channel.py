@@ -17,22 +17,22 @@ from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
 MOST_AT_ONCE = 512
-"""Pieces that are written by one call of the system."""
+"""Pieces that one system call writes."""
 
 TURN = 1 << 22
-"""The most bytes read in a turn from a process that was let in; others have their turn then."""
+"""The most bytes read in a turn from an admitted process; then other connections have their turn."""
 
 STRANGER_TURN = 1 << 16
-"""The most bytes read in a turn from a connection on which nobody was let in."""
+"""The most bytes read in a turn from a connection that has not been admitted."""
 
 MOST_WRITTEN = 1 << 24
-"""Bytes that are written in a turn."""
+"""The most bytes written in a turn."""
 
 STRANGER_BYTES = 1 << 20
-"""Bytes that may come from one who has not been let in."""
+"""The most bytes that a connection may bring before it is admitted."""
 
 STRANGER_SECONDS = 0.5
-"""Seconds of processor time that one who has not been let in may cost."""
+"""The most seconds of processor time that a connection may cost before it is admitted."""
 
 ALIVE_AFTER = 60
 """Seconds of silence after which the system asks whether the other side is still there (TCP keep-alive)."""
@@ -44,18 +44,18 @@ ALIVE_TRIES = 3
 """The number of questions without an answer after which the connection is over."""
 
 LINGER = 2.0
-"""Seconds in which the other side has to notice that the connection has ended."""
+"""Seconds that the other side has to notice that the connection has ended."""
 
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Reading(ABC):
-    """What makes sense of the bytes that come on a channel."""
+    """Interprets the bytes that come on a channel."""
 
     known = False
-    """Whether the other side has been let in. Before, it has a small budget."""
+    """Whether the other side has been admitted. Before that, its budget is small."""
     waiting = False
-    """Whether something has come that was not looked at yet, because the turn was over."""
+    """Whether received bytes still have to be processed, because the turn was over."""
 
     @abstractmethod
     def room(self) -> memoryview:
@@ -63,22 +63,24 @@ class Reading(ABC):
 
     @abstractmethod
     def came(self, size: int) -> bool:
-        """So many bytes have been put there; whether something is complete, so that others may have their turn. Raises
-        WireError.
+        """Processes `size` bytes that were written to `room()`; returns whether a unit is complete, so that others may
+        have their turn.
+
+        Raises WireError.
         """
 
     def go_on(self) -> None:  # noqa: B027 - nothing waits where `waiting` is never set
-        """Looks at what is `waiting`, for a turn. Raises WireError."""
+        """Processes the bytes that are `waiting`, for one turn. Raises WireError."""
 
     @abstractmethod
     def ended(self, reason: str) -> None:
-        """The connection is over, not by this side."""
+        """Called when the connection has ended, but not by this side."""
 
 
 class Channel:
     """A connected socket, or one that is to be; `address` is the other side's.
 
-    `report` is told why this side ends the connection.
+    `report` is called with the reason if this side ends the connection.
     """
 
     def __init__(
@@ -98,31 +100,33 @@ class Channel:
         self._lock = Lock()
         self._out: deque[memoryview] = deque()
         self._begins = connecting
-        """Whether the connection, or its handshake, is not there yet."""
+        """Whether the connection, or its handshake, is not complete yet."""
         self._context: tuple[ssl.SSLContext, bool, str] | None = None
         self._guard: Guard | None = None
         self._writes = connecting
-        """Whether it is waited for that the socket can be written to."""
+        """Whether the loop watches for the socket to become writable."""
         self._open = True
         self._closes: float | None = None
-        """When this side closed the channel; the rest is still sent, and incoming bytes are dropped."""
+        """The time at which this side closed the channel, or None. The rest is still sent, and incoming bytes are
+        dropped.
+        """
         self._over = False
         """Whether the other side's end of the stream has been shut down."""
         self.queued = 0
-        """How many pieces were ever to be sent."""
+        """The number of pieces queued for sending since the beginning."""
         self._report = report
         self._dropped = 0
-        """Bytes of a stranger that have come since this side closed the channel."""
+        """Bytes that came from a side not admitted since this side closed the channel."""
         self._spent = 0.0
-        """Seconds of processor time that the other side has cost before it was known."""
+        """Seconds of processor time that the other side has cost before it was admitted."""
         loop.watch(sock, self, READ | WRITE if connecting else READ)
 
     def hand_to(self, reading: Reading) -> None:
-        """What comes from now on is for another protocol, whose first bytes have come."""
+        """Hands all further bytes to another protocol, whose first bytes have come."""
         self.reading = reading
 
     def guard(self, context: ssl.SSLContext, server: bool, name: str = "") -> None:
-        """Begins TLS, in which both sides show certificates; `name` is the host that a client connects to."""
+        """Begins TLS, in which both sides present certificates; `name` is the host to which a client connects."""
         self._context = context, server, name
         self._begins = True
 
@@ -133,22 +137,22 @@ class Channel:
 
     @property
     def unknown(self) -> bool:
-        """Whether nobody has been let in on the other side."""
+        """Whether the other side has not been admitted."""
         return not self.reading.known
 
     @property
     def began(self) -> bool:
-        """Whether the connection, and its handshake, is there."""
+        """Whether the connection and its handshake are complete."""
         return not self._begins
 
     @property
     def heard(self) -> bool:
-        """Whether the other side has begun the handshake of TLS."""
+        """Whether the other side has begun the TLS handshake."""
         return self._guard is not None and self._guard.heard
 
     @property
     def open(self) -> bool:
-        """Whether the socket is there, if only to send the rest."""
+        """Whether the socket is open, if only to send the rest."""
         return self._open
 
     @property
@@ -169,7 +173,9 @@ class Channel:
         return len(self._out)
 
     def send(self, pieces: Sequence[Bytes]) -> None:
-        """Sends bytes, or keeps them until they can be sent; any thread may. On a closed channel nothing happens."""
+        """Sends bytes, or queues them until they can be sent. Any thread may call it. On a closed channel it does
+        nothing.
+        """
         with self._lock:
             if self.closed:
                 return
@@ -183,7 +189,7 @@ class Channel:
             self._loop.put(Event(CALL, None, action=self._wait_rightly))
 
     def close(self) -> None:
-        """Ends the channel once all bytes are sent."""
+        """Closes the channel once all bytes are sent."""
         if self._open and self._closes is None:
             self._closes = self._loop.now()
             if self._begins:
@@ -192,17 +198,17 @@ class Channel:
                 self._go_on()
 
     def refuse(self, reason: str) -> None:
-        """Ends the channel once all bytes are sent; the reason is reported."""
+        """Closes the channel once all bytes are sent, and reports the reason."""
         if not self.closed:
             self.tell(reason)
             self.close()
 
     def tell(self, reason: str) -> None:
-        """Reports why the connection is ended."""
+        """Reports the reason for which the connection is ended."""
         self._report(reason)
 
     def abandon(self) -> None:
-        """Ends the channel at once."""
+        """Closes the channel at once."""
         with self._lock:
             if not self._open:
                 return
@@ -213,18 +219,18 @@ class Channel:
     # the loop's side
 
     def look(self, now: float) -> None:
-        """Nobody is waited for too long."""
+        """Closes the channel if the other side has not closed it within `LINGER` seconds."""
         if self._closes is not None and now - self._closes > LINGER:
             self.abandon()
 
     def spend(self, seconds: float) -> None:
-        """A turn has cost so much processor time."""
+        """Counts the processor time of a turn, and refuses a side that has cost too much before being admitted."""
         self._spent += seconds
         if self._spent > STRANGER_SECONDS and self.unknown and not self.closed:
             self.refuse(f"a stranger costs more than {lasting(STRANGER_SECONDS)} of processor time")
 
     def handle(self) -> None:
-        """The socket can be read from, or written to."""
+        """Continues when the socket can be read from or written to."""
         if self._begins:
             self._begin()
         if self._open and not self._begins:
@@ -247,7 +253,7 @@ class Channel:
             self.reading.ended(reason)
 
     def _wait_rightly(self) -> None:
-        """Waits for what the channel needs."""
+        """Watches the socket for writing if and only if something is to be sent."""
         writes = self._unsent
         if self._open and writes != self._writes:
             self._writes = writes
@@ -271,7 +277,9 @@ class Channel:
             self._begins = False
 
     def _write(self) -> str:
-        """Writes what can be written; gives why the channel is over, "" if it is not. The lock is held."""
+        """Writes as much as the socket takes; returns the reason if the channel is over, else "". The caller holds the
+        lock.
+        """
         out, left = self._out, MOST_WRITTEN
         try:
             if self._guard is not None:
@@ -303,7 +311,9 @@ class Channel:
         return ""
 
     def _read(self) -> str:
-        """Hands what has come to the protocol, for a turn; gives why the channel is over, "" if it is not."""
+        """Reads for one turn, and hands the bytes to the protocol; returns the reason if the channel is over, else
+        "".
+        """
         left = STRANGER_TURN if self.unknown else TURN
         try:
             if self.reading.waiting and self._closes is None:
@@ -341,15 +351,15 @@ class Channel:
 
 
 def tune(sock: Any) -> None:
-    """Makes a connected socket send at once what it is given."""
+    """Makes a connected socket send small writes at once (TCP_NODELAY)."""
     sock.setblocking(False)
-    with contextlib.suppress(OSError):  # no socket of TCP
+    with contextlib.suppress(OSError):  # not a TCP socket
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def keep_alive(sock: Any) -> None:
-    """Makes a connected socket notice that the other side is gone, also without a word."""
-    with contextlib.suppress(OSError, AttributeError):  # no socket of TCP, or a system without it
+    """Makes a connected socket notice that the other side has vanished (TCP keep-alive)."""
+    with contextlib.suppress(OSError, AttributeError):  # not a TCP socket, or a system without this option
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_AFTER)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_EVERY)

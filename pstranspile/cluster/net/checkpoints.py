@@ -1,4 +1,6 @@
-"""Checkpoints of a run of processes at its supervisor: put together from parts, and split into parts again."""
+"""Checkpoints of a run of processes, at its supervisor: assembled from the machines' parts, and split into parts
+again.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Checkpoints:
         self.source, self.target, self.every, self.work = source, target, every, work
         self.first, self.seed = 0, None
         self.dealing: Dealing | None = None
-        """How rows of data are dealt, if any are."""
+        """A record of how rows of data are dealt, if any are."""
         self._saved: dict[int, set[str]] = {}
         self._newest = -1
         """The step of the checkpoint that was written last."""
@@ -48,13 +50,15 @@ class Checkpoints:
             self.first, self.seed, self.dealing = source.step, source.manifest.seed, source.manifest.dealing
 
     def deal(self, source: RowSource, trainers: int) -> RowSource:
-        """The remaining rows, dealt to so many trainers. Raises DiagnosticError if there were other rows before."""
+        """The remaining rows, dealt to `trainers` trainers. Raises DiagnosticError if the checkpoint is of other
+        rows.
+        """
         result = source if self.dealing is None else source.continued(self.dealing, self.first, trainers)
         self.dealing = result.dealing(trainers)
         return result
 
     def begin(self, seed: int | None) -> dict[str, Path]:
-        """Splits the checkpoint: gives the file of every machine's part. Raises DiagnosticError."""
+        """Splits the checkpoint; returns the file of every machine's part. Raises DiagnosticError."""
         assert self.source is not None
         cluster = cluster_of(self.job, seed=seed)
         resume(cluster, self.job, self.source.place, settings=self.settings)
@@ -65,19 +69,20 @@ class Checkpoints:
         return files
 
     def go_back(self) -> None:
-        """Has the run begin again: from the checkpoint that it has written last, or as it began before."""
+        """Makes the run start again from the checkpoint that it has written last, or as it started before."""
         self._saved.clear()
         if self._newest >= 0 and self.target is not None:
             self.close()
             self._begin_from(Source(self.target.place(self._newest)))
 
     def close(self) -> None:
-        """Lets the checkpoint that the run has gone on from be removed where it is an older one."""
+        """Unlocks the checkpoint from which the run began, so that it may be removed as outdated."""
         if self.source is not None:
             self.source.close()
 
     def part_saved(self, seed: int | None, role: str, step: int) -> bool:
-        """A machine has written its part of a step. With the last part the checkpoint is written; gives whether it was.
+        """Records that a machine has written its part of a step. With the last part the checkpoint is written; returns
+        whether it was.
 
         Raises DiagnosticError.
         """
@@ -96,9 +101,9 @@ class Checkpoints:
         return True
 
     def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> bool:
-        """Writes the checkpoint of the final states of the processes, unless there is one of this step, before which
-        they had something left to exchange, or nothing was left to do. Gives whether it is written. Raises
-        DiagnosticError.
+        """Writes the checkpoint of the final states of the processes; returns whether it did.
+
+        It does not if the last checkpoint is of this step, or if the run began with this step. Raises DiagnosticError.
         """
         if steps in (self._newest, self.first):
             return False

@@ -1,8 +1,8 @@
 """What a server requires of the messages of trainers before it takes them.
 
-A trainer of the job may be wrong all the same: of another version, edited, or taken over. Its message is compared with
-the server's program, and with those of the trainers. One that does not fit is not taken, its trainer takes no part any
-more, and the server goes on with the others.
+Even a trainer of the job may send wrong messages: it may be of another version, edited, or taken over. Its message is
+compared with the server's program, and with those of the trainers. A message that does not fit is dropped, its trainer
+is removed from the job, and the server continues with the others.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from pstranspile.ops.attributes import ints_attr
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
-# How large a frame of a trainer may be: the programs say which variables it sends, and most of them say their dims.
+# The largest frame of a trainer follows from the programs: they name the variables that it sends, mostly with dims.
 
 JOINED = 1 << 24
-"""Bytes of messages that are sent in one frame, unless a single one has more."""
+"""The most bytes of messages that are combined in one frame; a single message may have more."""
 
 
 def most_sent(cluster: Cluster) -> int:
-    """Bytes of the largest frame that a trainer of a job sends.
+    """The size of the largest frame that a trainer of a job sends, in bytes.
 
-    Of a variable of known dims it sends as many bytes as it has; what it says of sums in another trainer's place may
-    hold all of them. Rows of tables and variables of open dims have any number, up to those that a server keeps of
-    messages that wait.
+    A variable of known dims counts its own bytes; a statement of sums in another trainer's place may contain all
+    variables. Rows of tables and variables of unknown dims may have any size, up to the limit of the messages that a
+    server keeps waiting.
     """
     known: dict[str, int] = {}
     unknown = False
@@ -80,7 +80,7 @@ def _exchanged(program: Program) -> Iterator[tuple[str, Var | None]]:
 
 
 def _size(var: Var) -> int | None:
-    """Bytes of a variable; None where its declaration leaves them open, as that of rows does."""
+    """The bytes of a variable; None where its declaration has unknown dims, as for rows."""
     if var.dtype is None or var.kind is not VarKind.LOD_TENSOR or min(var.shape, default=0) < 0:
         return None
     size = prod(var.shape) * np.dtype(NUMPY_TYPES[var.dtype]).itemsize
@@ -88,21 +88,24 @@ def _size(var: Var) -> int | None:
 
 
 MOST_COUNTED = 1 << 31
-"""More than any step counter adds, and than any number of requests by which rows are kept."""
+"""The bound of the values of step counters, and of the number of requests for which rows are kept."""
 
 _ALONE = frozenset({kinds.SEND_BARRIER, kinds.FETCH_BARRIER, kinds.COMPLETE})
-"""Kinds whose effect is of the messages of all trainers: what goes wrong in it is not the last one's fault."""
+"""Kinds of messages whose effect depends on the messages of all trainers, so that an error is not the fault of the
+trainer that came last.
+"""
 
 
 class Misfit(Exception):
-    """A message that its server does not take, for the reason in the message."""
+    """A message that its server refuses, for the reason in the message."""
 
 
 class Checks:
-    """Looks at the messages of trainers when `server`, which serves already, is to take them.
+    """Checks the messages of trainers before `server`, which serves already, takes them.
 
-    `trainers` have the programs that are known here; of others, `stranger` says by their number that they are not.
-    `refuse` is called with the number of a trainer and what is wrong with its message; its next ones are dropped.
+    The programs of `trainers` are known here; `stranger` says by its number whether a trainer is one of another system.
+    `refuse` is called with the number of a trainer and the reason why its message is wrong; its later messages are
+    dropped.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class Checks:
         """The dims of parts of tables that have a row for every id."""
         self._labelled: dict[int, frozenset[str]] = {}
         self._senders: dict[str, set[int]] = {}
-        """The trainers whose programs send each variable here."""
+        """The numbers of the trainers whose programs send each variable to this server."""
         for trainer in trainers:
             self._labelled[trainer.index] = frozenset(trainer.role.programs if trainer.role.turns is not None else ())
             for program in trainer.role.all:
@@ -144,7 +147,7 @@ class Checks:
         server.watch(self._take)
 
     def _take(self, handler: Callable[[Message], object] | None, message: Message) -> None:
-        """Has the server take a message, if nothing is wrong with it."""
+        """Makes the server take a message, if the message is correct."""
         if message.trainer in self._refused:
             if message.kind == kinds.COMPLETE and handler is not None:
                 self._refused.discard(message.trainer)
@@ -212,7 +215,7 @@ class Checks:
         name, table = message.variable, self._server.scope.values_here.get(message.variable)
         if isinstance(table, LargeTable):
             rows, each = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
-            kept = 0 if table.any_id else rows  # of a table for every id, no number of rows is large
+            kept = 0 if table.any_id else rows  # in a table with a row for every id, any number is valid
         else:
             held: Any = table.value if isinstance(table, SelectedRows) else table
             if held.__class__ is not np.ndarray or held.ndim < 1:
@@ -281,7 +284,7 @@ class Checks:
 
 
 def _outcome(handler: Callable[[Message], object], message: Message) -> str | None:
-    """What went wrong as a message was taken that concerns nobody else; None: nothing."""
+    """The reason why the server could not take a message, if only its sender is concerned; None if all is well."""
     try:
         handler(message)
     except DiagnosticError as problem:
@@ -292,8 +295,9 @@ def _outcome(handler: Callable[[Message], object], message: Message) -> str | No
 
 
 def _require_answerable(ids: Any, each: int, rows: int) -> None:
-    """Raises Misfit if the rows of ids, with so many bytes each, are more than a trainer may have for an answer. An id
-    of 8 bytes may stand for a row of thousands, any number of times.
+    """Raises Misfit if the rows of ids, of `each` bytes, are more than a trainer may request at once.
+
+    An id of 8 bytes may stand for a row of thousands of bytes, any number of times.
     """
     if ids.size * each > MOST_HELD + MORE_HELD * rows * each:
         raise Misfit(f"it asks for {ids.size} rows of {each} bytes at once")
@@ -305,7 +309,7 @@ def _require_nothing(message: Message) -> None:
 
 
 def form_of(value: Any) -> str:
-    """What a message brings, for a person: `float32[20, 3]`, `rows of float32[5, 3] in 100`, `a text`."""
+    """A description of a message's value for the user: `float32[20, 3]`, `rows of float32[5, 3] in 100`, `a text`."""
     if isinstance(value, SelectedRows):
         return f"rows of {form_of(value.value)} in {value.height}"
     if isinstance(value, LoDTensor):
@@ -318,7 +322,7 @@ def form_of(value: Any) -> str:
 
 
 def require_value(name: str, value: Any, declared: Var | None) -> None:
-    """Raises Misfit if a value is not of the kind, the element type and the dims of a variable, as far as known."""
+    """Raises Misfit if a value does not have the kind, the element type and the dims that are known of a variable."""
     if declared is None or declared.dtype is None:
         if not isinstance(value, (np.ndarray, SelectedRows)):
             raise Misfit(f"it brings {form_of(value)}")
@@ -339,12 +343,12 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
 
 
 def _alike(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Whether dims are those that are declared, where below 0 is any."""
+    """Whether dims agree with declared ones, in which negative numbers match any."""
     return len(shape) == len(declared) and all(b < 0 or a == b for a, b in zip(shape, declared, strict=True))
 
 
 def require_ids(ids: Any, dims: int | None, rows: int) -> None:
-    """Raises Misfit if something is no tensor of so many dims with ids from 0 up to the rows of a table."""
+    """Raises Misfit unless `ids` is a tensor of `dims` dims with ids from 0 up to the rows of a table."""
     if ids.__class__ is not np.ndarray or ids.dtype != np.int64 or (dims is not None and ids.ndim != dims):
         raise Misfit(f"it brings {form_of(ids)} in place of ids")
     # as unsigned numbers, negative ids are too large as well, so one comparison finds both

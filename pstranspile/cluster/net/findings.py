@@ -1,4 +1,4 @@
-"""Findings of the processes of a job, as they report them to the process that started them, which tells them once."""
+"""Findings that the processes of a job report to the process that started them, which prints each once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pstranspile.ir.model import MAIN, STARTUP, Location, Program, Role
 from pstranspile.ops.textual import print_module
 
 MOST = 20
-"""Findings that a process reports."""
+"""The most findings that a process reports."""
 
 _WHERE = re.compile(r"on (trainer_[0-9]+|pserver_[0-9]+)(, .+)?")
-"""Matches the note that says on which machine something happened, and in which step."""
+"""Matches the note that names the machine of a finding, and its step."""
 
 
 def reported(findings: Iterable[Diagnostic]) -> list[Any]:
@@ -38,7 +38,7 @@ def _place(location: Location | None) -> list[Any] | None:
 
 
 def read_findings(held: Sequence[Any]) -> list[Diagnostic]:
-    """The findings that `reported` has made JSON of."""
+    """The findings in the JSON that `reported` has returned."""
     return [
         Diagnostic(
             code,
@@ -58,15 +58,17 @@ def _location(held: Sequence[Any] | None) -> Location | None:
 
 
 _PROGRAMS = re.compile(r"(?<![^/\\])trainer_[0-9]+(?=\.[^/\\]*$)")
-"""Matches the name of a trainer in that of a file with its programs."""
+"""Matches a trainer's name in the name of a file with its programs."""
 
 Moved = Callable[[Location], Location]
-"""Gives the place in a user's file for a place in a file of a job."""
+"""Maps a location in a file of a job to one in a user's file."""
 
 
 def to_sources(compiled: Role, source: Role | None) -> Moved:
-    """Moves places in the text of a machine's programs to those of the source, of which `source` has the same programs;
-    None: the user has only the text. Files below the working folder are named as from there.
+    """A function that maps locations in the text of a machine's programs to those in the source, whose programs
+    `source` has; None: the user has only the text.
+
+    Files below the working folder are named relative to it.
     """
     known = {} if source is None else dict(_pairs(compiled, source))
     here = os.path.join(os.getcwd(), "")
@@ -79,8 +81,9 @@ def to_sources(compiled: Role, source: Role | None) -> Moved:
 
 
 def of_hosts(findings: Iterable[Diagnostic], roles: Mapping[str, Role]) -> list[Diagnostic]:
-    """The findings of machines that are on other hosts, which have their programs as `trainer_0.ir` in folders of their
-    own, with the places in the source that the programs of the machines (`roles`) are from.
+    """The findings of machines on other hosts, with locations in the source of the machines' programs (`roles`).
+
+    Such hosts have the programs as `trainer_0.ir` in folders of their own.
     """
     known: dict[str, dict[tuple[str, int, int], Location]] = {}
     here = os.path.join(os.getcwd(), "")
@@ -100,7 +103,7 @@ def of_hosts(findings: Iterable[Diagnostic], roles: Mapping[str, Role]) -> list[
 
 
 def _pairs(compiled: Role, source: Role) -> Iterator[tuple[tuple[str, int, int], Location]]:
-    """The places in a machine's text, each with the one in the source."""
+    """Yields each location in a machine's text with the corresponding one in the source."""
     pairs: list[tuple[Program, Program]] = [(compiled.main, source.main), (compiled.startup, source.startup)]
     pairs += [(program, source.others[name]) for name, program in compiled.others.items() if name in source.others]
     for mine, theirs in pairs:
@@ -116,8 +119,9 @@ def _pairs(compiled: Role, source: Role) -> Iterator[tuple[tuple[str, int, int],
 
 
 def told_once(by_role: Mapping[str, Sequence[Diagnostic]]) -> list[Diagnostic]:
-    """The findings of several machines, each once, with a note that names the machines. What is said of a line in the
-    programs of several trainers stands at the first one's.
+    """The findings of several machines, each once, with a note that names the machines.
+
+    A finding about the same line of several trainers' programs has the location of the first one's.
     """
     machines: dict[Diagnostic, list[tuple[str, str]]] = {}
     first: dict[Diagnostic, Diagnostic] = {}
@@ -141,7 +145,7 @@ def told_once(by_role: Mapping[str, Sequence[Diagnostic]]) -> list[Diagnostic]:
 
 
 def relocated(findings: Iterable[Diagnostic], moved: Moved) -> list[Diagnostic]:
-    """The findings with their places, and those of their notes, moved."""
+    """The findings with the locations, and those of their notes, mapped."""
 
     def place(location: Location | None) -> Location | None:
         return None if location is None else moved(location)

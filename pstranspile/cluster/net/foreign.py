@@ -1,11 +1,11 @@
-"""Machines of another system in a job: what a process needs of them, whatever protocol they speak.
+"""Machines of another system in a job: what a process needs of them, whatever their protocol.
 
-A process is given a `ForeignSystem` if such machines may take part. They bring neither token nor job, so what they send
-is checked against the programs of the job.
+A process is given a `ForeignSystem` if such machines may take part. They send neither token nor job, so their messages
+are checked against the programs of the job.
 
-Fluid's trainers send nothing again that was answered. So what a server took from them must be there when a process is
-started in its place: the state, and after it these calls, in order. The journal has them on disk before they are
-answered, with a file for the calls after each state.
+Fluid's trainers never repeat a call that was answered. So a process that replaces a server needs all calls that the
+server took: its saved state, and the later calls in order. The journal writes these to disk before they are answered,
+in a new file after each saved state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
 
 GONE = "Gone"
-"""Stands in place of a method where a trainer was given up."""
+"""Stands in the journal in place of a method, where a trainer was given up."""
 
 METHODS = (
     "SendVariable", "GetVariable", "GetVariableNoBarrier", "PrefetchVariable", "CheckpointNotify", "DistributeNotify",
@@ -51,31 +51,31 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """The files `<server>.calls.<number>` in a folder. Raises DiagnosticError where one is missing or damaged."""
+    """The files `<server>.calls.<number>` in a folder. Raises DiagnosticError if one is missing or damaged."""
 
     def __init__(self, folder: str, server: str):
         self.folder = Path(folder)
         self.server = server
         self.number = -1
-        """Number of the journal file that calls are written to; -1 before the first."""
+        """The number of the journal file to which calls are written; -1 before the first."""
         self.held = 0
-        """Bytes of calls since the last file was begun."""
+        """The bytes of the calls since the last file was begun."""
         self.problem = ""
-        """Why calls can't be written; the state must be kept anew then."""
+        """The reason why calls can't be written, or "". The state must then be saved again."""
         self._handle = -1
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{self.server}.calls.{number}"
 
     def _files(self) -> Iterator[tuple[int, Path]]:
-        """All files there are, also those that were given up (`.lost`), by number."""
+        """Yields number and path of every existing file, including those that were given up (`.lost`)."""
         for path in self.folder.glob(f"{self.server}.calls.*"):
             number = path.name.removeprefix(f"{self.server}.calls.").removesuffix(".lost")
             if number.isdecimal():
                 yield int(number), path
 
     def begin_file(self) -> int:
-        """Calls go to a new file from now on; gives its number, which belongs to the state as it is now."""
+        """Begins a new file for further calls; returns its number, which belongs to the present state."""
         self.close()
         self.number = max((number for number, _ in self._files()), default=self.number) + 1
         self.held, self.problem = 0, ""
@@ -86,15 +86,17 @@ class Journal:
         return self.number
 
     def _give_up(self, problem: OSError, number: int) -> None:
-        """Calls are taken that can't be written down: all since the last state is worth nothing, which is marked."""
+        """Marks a file as incomplete: a call is taken that can't be written, so the calls since the last state are of
+        no use.
+        """
         self.problem = str(problem.strerror)
         self.close()
         file = self._file(number)
         if file.exists():
-            file.rename(f"{file}.lost")  # which needs no room on a disk that is full
+            file.rename(f"{file}.lost")  # renaming needs no space on a full disk
 
     def add(self, method: str, trainer: int, data: Bytes, check_sum: int) -> None:
-        """Writes a call down, before it is answered. Where that can't be done, the state must be kept anew."""
+        """Writes a call, before it is answered. If that fails, the state must be saved again."""
         self.held += len(data) + _HEAD.size
         if self.problem:
             return
@@ -111,13 +113,14 @@ class Journal:
             self._give_up(problem, self.number)
 
     def forget(self, before: int) -> None:
-        """A state is on disk that contains all calls in files before this one."""
+        """Removes the files before this one, as a state on disk contains their calls."""
         for number, path in list(self._files()):
             if number < before and (path.is_symlink() or not path.is_dir()):
                 path.unlink(missing_ok=True)
 
     def read(self, since: int) -> Iterator[Entry]:
-        """The calls in files from this number on, in order. One that was written in part was not answered: it is none.
+        """Yields the calls in files from this number on, in order. A call that was written in part was never answered,
+        and is left out.
 
         Raises DiagnosticError.
         """
@@ -129,12 +132,12 @@ class Journal:
             yield from _entries(path)
 
     def end(self) -> None:
-        """The job is over: the calls are needed no more."""
+        """Removes all files at the end of the job."""
         self.close()
         self.forget(self.number + 1)
 
     def close(self) -> None:
-        """Closes the file; no more calls are written to it."""
+        """Closes the current file; no more calls are written to it."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -179,33 +182,33 @@ def grpc_library() -> Any:
 class ForeignTrainers(SiteListener, ABC):
     """The trainers of another system, as a server of this process sees them.
 
-    Between the turns of machines, those are given up that are missing for too long.
+    Between the turns of machines, trainers that have been missing for too long are given up.
     """
 
     @property
     @abstractmethod
     def journal(self) -> Journal | None:
-        """The calls that came after the kept state of the server; None where no state is kept."""
+        """The calls since the saved state of the server; None where no state is saved."""
 
     @abstractmethod
     def service(self) -> CallService:
-        """The methods that the trainers call."""
+        """The service with the methods that the trainers call."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The state that must be kept with the server's state and the journal of later calls."""
+        """The state that must be saved with the server's state and the journal of later calls."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any], entries: Iterable[Entry]) -> None:
-        """Goes on from a kept state with the calls that have come after it; nobody is answered."""
+        """Continues from a saved state with the calls that came after it; no answers are sent."""
 
     @abstractmethod
     def end_part(self, peer: Peer, reason: str) -> None:
-        """Ends the part of a trainer that has sent what does not fit the job."""
+        """Ends the participation of a trainer whose messages do not fit the job."""
 
     @abstractmethod
     def close(self) -> None:
-        """Refuses the calls that wait: the server has ended."""
+        """Refuses the waiting calls, as the server has ended."""
 
 
 class ForeignServer(Protocol):
@@ -213,7 +216,7 @@ class ForeignServer(Protocol):
 
     @property
     def peer(self) -> Peer:
-        """The machine of the job whose part the server plays."""
+        """The machine of the job whose role the server plays."""
         ...
 
     @property
@@ -222,7 +225,7 @@ class ForeignServer(Protocol):
         ...
 
     def close(self) -> None:
-        """Makes no more calls; one that is under way is given up."""
+        """Ends all calls, and makes no more."""
         ...
 
 
@@ -239,5 +242,7 @@ class ForeignSystem(Protocol):
         ...
 
     def server(self, site: Site, peer: Peer, address: str) -> ForeignServer:
-        """A server of the system, for the trainer of this process. Raises Refused if the job can't have one."""
+        """A server of the system, for the trainer of this process. Raises Refused if the job can't have such a
+        server.
+        """
         ...

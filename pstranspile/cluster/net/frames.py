@@ -1,9 +1,9 @@
-"""Frames: what two processes of a job send each other, in one direction or the other.
+"""Frames: the units in which two processes of a job communicate.
 
-A frame is a header and a body, each with its check sum: of the header a CRC, of the body, which may be large, the CRC
+A frame is a header and a body, each with a check sum: for the header a CRC, for the body, which may be large, the CRC
 of the sums of its blocks. A body that travels under TLS has none (0), because TLS authenticates every byte. The first
-frames of a connection greet; those after it carry messages between machines, numbered from 1 in each direction, or
-nothing but the news that the sender is alive.
+frames of a connection are greetings; later ones carry messages between machines, numbered from 1 in each direction, or
+are mere signs of life.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ASK = 6
 """The kind of a frame with a question (JSON)."""
 
 ANSWER = 7
-"""The kind of a frame with the answer to a question (JSON)."""
+"""The kind of a frame with the answer to a question, or with news (JSON)."""
 
 BYE = 8
 """The kind of the last frame of a connection."""
@@ -52,7 +52,7 @@ _HEADER = struct.Struct("<4sBBHQQQQII")
 """Magic, protocol, kind, 0, number, received, durable, size of the body, check sum of the body, of the header."""
 HEADER_SIZE = _HEADER.size
 _BLOCK = 256
-"""Words of 64 bits that are added up for the check sum of a body."""
+"""The number of 64-bit words that are added for the check sum of a body."""
 
 _MESSAGE = struct.Struct("<BxxxIIiiqQ")
 """Kind, source, target, trainer, slot, step, sequence."""
@@ -60,20 +60,23 @@ _MESSAGE = struct.Struct("<BxxxIIiiqQ")
 _KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 MOST_GREETING = 1 << 20
-"""Bytes of a frame that holds JSON."""
+"""The most bytes of a frame with JSON."""
 
 MOST_BODY = 1 << 36
-"""Bytes of any frame's body."""
+"""The most bytes of a frame's body."""
 
 MOST_MESSAGES = 1 << 10
-"""Messages of a frame. More of one turn travel in several, so that others have their turn between them."""
+"""The most messages of a frame. More messages of one turn are sent in several frames, so that others have their turn
+between them.
+"""
 
 
 class Header(NamedTuple):
-    """What stands before the body of a frame.
+    """The header of a frame.
 
-    `number` counts the frames of messages in one direction, 0 for others. `received` is the last such frame that the
-    sender has taken from the other side; `durable` the last one that it could not lose even if its process ended.
+    `number` counts the frames with messages in one direction; other frames have 0. `received` is the last such frame
+    that the sender has taken from the other side; `durable` is the last one that would survive the end of the sender's
+    process.
     """
 
     kind: int
@@ -83,9 +86,9 @@ class Header(NamedTuple):
 
 
 def check_sum(data: Bytes) -> int:
-    """The CRC of what stands for the data: the sum of the words of each block, then the bytes that fill no block.
+    """A check sum of data: the CRC of the sums of the words of each block, followed by the bytes that fill no block.
 
-    A CRC of all bytes would take longer than all else that is done to a frame.
+    A CRC of all bytes would take longer than everything else that is done with a frame.
     """
     whole = len(data) - len(data) % (8 * _BLOCK)
     words: Any = np.frombuffer(data, "<u8", whole // 8).reshape(-1, _BLOCK)
@@ -96,8 +99,8 @@ def check_sum(data: Bytes) -> int:
 def frame(
     header: Header, body: bytes, guarded: bool = False, body_sum: Callable[[], int] | None = None
 ) -> tuple[bytes, bytes]:
-    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS. `body_sum` gives the
-    check sum of the body, if somebody keeps it.
+    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS. `body_sum` returns
+    the check sum of the body, if it is stored.
     """
     own = 0 if guarded else check_sum(body) if body_sum is None else body_sum()
     fields = _HEADER.pack(
@@ -143,7 +146,7 @@ def read_header(data: Bytes, guarded: bool = False) -> Header:
 
 
 def json_body(fields: Mapping[str, Any]) -> bytes:
-    """A body of JSON: of a greeting, a question or an answer."""
+    """A body of JSON, for a greeting, a question or an answer."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -163,7 +166,7 @@ def read_json(data: Bytes) -> dict[str, Any]:
 def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> bytes:
     """A body of messages, in order. `machines` numbers the job's machines. Raises WireError for what can't be sent."""
     writer = Writer()
-    writer.size = HEADER_SIZE  # arrays are aligned in the whole frame
+    writer.size = HEADER_SIZE  # arrays are aligned relative to the whole frame
     writer.add(struct.pack("<I", len(messages)))
     for kind, source, target, trainer, step, sequence, variable, payload, slot in messages:
         numbers = _KIND_NUMBERS[kind], machines[source], machines[target], trainer, slot, step, sequence
@@ -174,7 +177,7 @@ def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> b
 
 
 def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
-    """The messages of a frame. Raises WireError, before anything was taken, if one of them is not well-formed."""
+    """The messages of a frame. Raises WireError if one is not well-formed; then no message is taken."""
     reader = Reader(data, HEADER_SIZE)
     (count,) = reader.unpack(struct.Struct("<I"))
     if count > MOST_MESSAGES:

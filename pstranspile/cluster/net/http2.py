@@ -1,7 +1,8 @@
 """The server's end of a connection of HTTP/2 (RFC 9113) on which calls of gRPC come: one request, one answer each.
 
 Whatever a client sends, a turn does a bounded amount of work and the connection holds a bounded number of bytes. A
-client that nobody has let in yet has a budget for all it sends; one that exceeds it is told why, and closed.
+client that has not been admitted yet has a budget for everything it sends; the connection of one that exceeds it is
+closed with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pstranspile.cluster.net.calls import LARGE_CALL, SMALL_CALL, STATUSES, Call
 from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading
 from pstranspile.cluster.net.values import Bytes, WireError
 
-# How HTTP/2 writes headers (RFC 7541): a client's headers are read; a server's answers need no table.
+# HTTP/2 compresses headers (RFC 7541). A client's headers are decoded here; a server's answers need no table.
 #
 # A connection has one table of earlier headers, so every block must be read, in order.
 
@@ -51,8 +52,8 @@ ENTRY = 32
 """The bytes that an entry of the table counts besides its name and value (RFC 7541, 4.1)."""
 
 MOST_HEADERS = 1 << 14
-"""The most bytes of a block of headers, as it comes and as it is counted when it is read: `ENTRY` for each header and
-the bytes of its name and value. A short block may name one long header of the table very often.
+"""The most bytes of a block of headers, both received and as counted when it is read: `ENTRY` for each header and the
+bytes of its name and value. A short block may refer to one long header of the table very often.
 """
 
 MOST_RESIZED = 2
@@ -62,11 +63,11 @@ Header = tuple[bytes, bytes]
 
 
 class _Codes(NamedTuple):
-    """The Huffman codes, as a machine that takes four bits at a time.
+    """The Huffman codes, as a state machine that reads four bits at a time.
 
-    Its places are those of the tree of codes. `steps` gives, at `place << 4 | bits`, the next place and the byte that
-    is complete (-1: none, 256: the end of a text); every code has at least five bits, so four complete one at most.
-    `ends` are the places at which a text may end: up to seven ones after a whole code.
+    Its states are the nodes of the tree of codes. `steps` gives, at `node << 4 | bits`, the next node and the byte that
+    is complete (-1: none, 256: the end of a text); every code has at least five bits, so four bits complete one byte at
+    most. `ends` are the nodes at which a text may end: up to seven ones after a whole code.
     """
 
     steps: list[tuple[int, int]]
@@ -76,7 +77,7 @@ class _Codes(NamedTuple):
 @cache
 def _codes() -> _Codes:
     tree: list[list[int]] = [[0, 0]]
-    """The two branches of each place: another place, or -1 - byte."""
+    """The two branches of each node: another node, or -1 - byte."""
     lengths = [ord(letter) - ord("A") + 5 for letter in _LENGTHS]
     code = before = 0
     for byte in sorted(range(len(lengths)), key=lambda byte: (lengths[byte], byte)):
@@ -107,7 +108,7 @@ def _codes() -> _Codes:
 
 
 def _expand(data: Bytes) -> bytes:
-    """The text that a Huffman code stands for. Raises WireError."""
+    """Decodes a Huffman-coded text. Raises WireError."""
     (steps, ends), text, place = _codes(), bytearray(), 0
     try:
         for byte in data:
@@ -117,7 +118,7 @@ def _expand(data: Bytes) -> bytes:
             place, done = steps[place << 4 | byte & 15]
             if done >= 0:
                 text.append(done)
-    except ValueError:  # 256
+    except ValueError:  # 256 is no byte
         raise WireError("a header holds the end of a text") from None
     if place not in ends:
         raise WireError("a header ends within a code")
@@ -135,7 +136,7 @@ class HeaderReader:
         self._at = 0
 
     def read(self, data: Bytes) -> list[Header]:
-        """The headers of a block, in order. Raises WireError; the connection then has to end."""
+        """Decodes the headers of a block, in order. Raises WireError; the connection then has to end."""
         self._data, self._at = data, 0
         end = len(data)
         size = resized = 0
@@ -148,7 +149,7 @@ class HeaderReader:
                     raise WireError("a block of headers changes the size of its table where it can't")
                 self._resize(self._number(5))
                 continue
-            if 0x80 < first < 0xFF:  # a header by a number of one byte, as most are
+            if 0x80 < first < 0xFF:  # an indexed header with a number of one byte, the most frequent kind
                 self._at += 1
                 headers.append(self._entry(first & 0x7F))
             elif first & 0x80:
@@ -165,7 +166,7 @@ class HeaderReader:
         return headers
 
     def _number(self, bits: int) -> int:
-        """A number whose first bits are the last ones of a byte."""
+        """Decodes a number whose first bits are the last ones of a byte."""
         most = (1 << bits) - 1
         value = self._byte() & most
         if value < most:
@@ -224,7 +225,7 @@ class HeaderReader:
 
 
 def write_header(name: str, value: str) -> bytes:
-    """A header that is kept in no table."""
+    """Encodes a header that is put into no table."""
     return b"\0" + _text(name.encode()) + _text(value.encode())
 
 
@@ -309,51 +310,51 @@ _PROTOCOL_ERROR = 1
 _WIDEST, _FIRST_WINDOW, _FIRST_FRAME = (1 << 31) - 1, 65_535, 16_384
 
 _FRAME = 1 << 18
-"""Bytes of a frame of data that may come; other frames may have no more than a block of headers."""
+"""The largest frame of data that is accepted, in bytes; other frames may have no more than a block of headers."""
 _CREDIT = 1 << 20
-"""Bytes after which a client may send more."""
+"""The bytes after whose receipt the client's window is renewed."""
 _CHUNK = 1 << 17
-"""Bytes that are read at once."""
+"""The bytes that one call reads."""
 _PREFIX = 5
-"""Bytes before a message of gRPC: whether it is compressed, and its size."""
+"""The bytes before a message of gRPC: a flag for compression, and the size."""
 
 MOST_UNREAD = 100
-"""Acknowledgements and refusals that a client may leave unread."""
+"""The most acknowledgements and refusals that a client may leave unread."""
 _CRUMB = 1 << 10
 """The bytes below which a piece of an answer, as the client's windows cut it, is small."""
 
 MOST_CRUMBS = 1_000
 """The most small pieces that a client may leave unread: each costs some hundred bytes besides its own."""
 MOST_BODIES = 1 << 32
-"""Bytes of unfinished calls on a connection."""
+"""The most bytes of unfinished calls on a connection."""
 MOST_CONTINUED = 64
-"""Frames in which a block of headers may be continued."""
+"""The most frames in which a block of headers may be continued."""
 MOST_SETTINGS = 64
-"""Settings in one frame."""
+"""The most settings in one frame."""
 MOST_SHOWN = 100
-"""Characters of a path that a refusal repeats, and a quarter of those of its reason."""
+"""The most characters of a path that a refusal repeats, and a quarter of those of its reason."""
 
 STRANGER_FRAMES = 1_000
-"""The most frames of a client that was not let in. A large call may bring one more for every `_DENSE` bytes."""
+"""The most frames of a client that has not been admitted. A large call may have one more for every `_DENSE` bytes."""
 
 STRANGER_CALLS = 16
-"""The most calls of a client that was not let in."""
+"""The most calls of a client that has not been admitted."""
 _DENSE = 1 << 12
 
 MOST_LENT = 1 << 26
-"""Bytes of large calls that a client may bring before it is known: so many, or one call of more."""
+"""The most bytes of large calls that a client may bring before it is known, unless a single call has more."""
 _BEGIN = 1 << 12
-"""The first bytes of a large call, by which the service decides how much it may bring."""
+"""The first bytes of a large call, from which the service decides how large it may be."""
 
 TURN_WORK = 1 << 16
-"""The work of a turn of a client that was let in, after which others have theirs.
+"""The work that an admitted client may cause in a turn; then others have theirs.
 
 A byte of headers counts 1, a stream whose window changes 1, a frame and a call as follows; data is counted by the
 channel.
 """
 
 STRANGER_TURN_WORK = 1 << 13
-"""The work of a turn of a client that was not let in."""
+"""The work that a client may cause in a turn before it is admitted."""
 FRAME_WORK, CALL_WORK = 16, 256
 
 _RESPONSE = b"\x88" + write_header("content-type", "application/grpc")
@@ -372,30 +373,30 @@ class _Stream:
         self.path = b""
         self.body = bytearray()
         self.most = SMALL_CALL + _PREFIX
-        """How many bytes the body may have, as far as the service has been asked."""
+        """The most bytes that the body may have, as far as the service has decided."""
         self.window = window
-        """How many bytes the client will take of the answer."""
+        """How many bytes of the answer the client will take."""
         self.taken = False
-        """Whether the service has the call."""
+        """Whether the service has taken the call."""
         self.head = b""
         """The frame with which the answer begins, until it is sent."""
         self.answer: deque[memoryview] | None = None
-        """What is left to send."""
+        """The rest of the answer, which is still to be sent."""
 
 
 class Http2(Reading):
     """Reads calls from a channel, and sends their answers; `known` is set once the caller is one of the job's.
 
-    `lends` is asked whether one more client that is not known may bring a large call.
+    `lends` returns whether one more unknown client may bring a large call.
     """
 
     def __init__(self, channel: Channel, service: CallService, lends: Callable[[], bool] = lambda: True):
         self.known = False
         self.waiting = False
         self.lent = 0
-        """Bytes that the client may bring beyond its budget, before it is known."""
+        """Bytes that the client may bring beyond its budget before it is known."""
         self.stalled = False
-        """Whether nothing had come or gone between the last two looks."""
+        """Whether no byte was received or sent between the last two looks."""
         self._moved = (0, 0)
         self._channel = channel
         self._service = service
@@ -405,41 +406,41 @@ class Http2(Reading):
         self._buffer = bytearray()
         self._begun = False
         self._over = False
-        """Whether the connection was ended by this side."""
+        """Whether this side has ended the connection."""
         self._streams: dict[int, _Stream] = {}
         self._answering: dict[int, _Stream] = {}
-        """Those of them whose answers wait for the client."""
+        """The calls whose answers are being sent, by stream number."""
         self._last = 0
-        """The highest stream that was begun."""
+        """The highest number of a stream that the client has begun."""
         self._block: tuple[int, int, bytearray] | None = None
-        """Stream, flags and bytes of headers that are to be continued."""
+        """An unfinished block of headers: its stream, flags and bytes; None if there is none."""
         self._continued = 0
-        """Frames in which they were continued."""
+        """The number of continuation frames of the unfinished block."""
         self._window = _FIRST_WINDOW
-        """The bytes that the client will still take in all."""
+        """How many bytes the client will take on all streams together."""
 
         self._initial = _FIRST_WINDOW
-        """The bytes that the client will take of a new stream."""
+        """How many bytes the client will take on a new stream."""
 
         self._most = _FIRST_FRAME
-        """The bytes that the client will take in a frame."""
+        """How many bytes the client will take in a frame."""
         self._owed = 0
-        """Bytes that have come since the last update of the client's window."""
+        """Bytes received since the last update of the client's window."""
         self._work = 0
-        """What this turn may still do."""
+        """The work that this turn may still do."""
         self._came = self._frames = self._calls = 0
-        """What has come: bytes, and, until the client is known, frames and calls."""
+        """The bytes that have come and, until the client is known, the frames and calls."""
         self._held = 0
-        """Bytes of calls that have not come in whole."""
+        """The bytes of calls that are not complete."""
         self._gathered: list[bytes] = []
-        """Replies of this turn, which are sent at its end."""
+        """Replies of this turn, to be sent at its end."""
         self._gathers = False
-        """Whether it is a turn."""
+        """Whether a turn is in progress, so that replies are collected."""
         self._replies: deque[int] = deque()
         self._answers: deque[int] = deque()
         self._crumbs: deque[int] = deque()
-        """How many pieces the channel has sent once each reply, each answer, and each small piece of an answer, that
-        may be unread is sent.
+        """For each small piece of an answer that may be unread, the number of pieces that the channel has sent once it
+        is sent; `_replies` and `_answers` likewise for replies and answers.
         """
         settings = (
             (_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME),
@@ -474,35 +475,35 @@ class Http2(Reading):
 
     @property
     def held(self) -> int:
-        """Bytes of calls that have not come in whole."""
+        """The bytes of calls that are not complete."""
         return self._held
 
     def look(self) -> None:
-        """Looks whether anything has come or gone since the last look."""
+        """Determines whether any byte was received or sent since the last look."""
         moved = self._came, self._channel.queued - self._channel.unsent
         self.stalled, self._moved = moved == self._moved, moved
 
     def leave(self, reason: str) -> None:
-        """Ends the connection, on which nothing is wrong: the client may come again."""
+        """Ends the connection without an error: the client may come again."""
         self._over = True
         self._channel.send([_frame(_GO_AWAY, 0, 0, struct.pack(">II", self._last, _NO_ERROR) + reason.encode())])
         self._channel.refuse(reason)
 
-    # what comes
+    # receiving
 
     def room(self) -> memoryview:
         """The buffer that the next received bytes are written to."""
         return self._chunk
 
     def came(self, size: int) -> bool:
-        """So many bytes have come; they end the connection if they are no HTTP/2."""
+        """Processes `size` received bytes; ends the connection if they are not HTTP/2."""
         self._buffer += self._chunk[:size]
         self._came += size
         self.go_on()
         return size < _CHUNK
 
     def go_on(self) -> None:
-        """Takes frames that have come, as many as one turn may; `waiting` tells whether more are there."""
+        """Processes received frames, as many as one turn may; `waiting` says whether more are left."""
         self._work = TURN_WORK if self.known else STRANGER_TURN_WORK
         self._gathers = True
         try:
@@ -515,19 +516,19 @@ class Http2(Reading):
         self._send_replies()
 
     def _fail(self, reason: str) -> None:
-        """Ends the connection, which is told why."""
+        """Ends the connection, and sends the reason."""
         self._send_replies()
         if self._over:
             return
         self._over, self.waiting = True, False
-        self._buffer = bytearray()  # views of the other one may be alive
+        self._buffer = bytearray()  # views of the old buffer may still exist
         code = struct.pack(">II", self._last, _PROTOCOL_ERROR)
         self._channel.send([_frame(_GO_AWAY, 0, 0, code + reason.encode())])
         self._channel.refuse(reason)
         self.ended(reason)
 
     def ended(self, reason: str) -> None:
-        """The connection is over, and with it all calls."""
+        """Called when the connection is over, which ends all calls."""
         streams, self._streams = self._streams, {}
         self._answering.clear()
         self._held = 0
@@ -584,7 +585,7 @@ class Http2(Reading):
         del buffer[:at]
 
     def _begin(self, flags: int, number: int, data: memoryview) -> None:
-        """A call has come, or the trailers of its message."""
+        """Handles the headers of a call, or the trailers of its message."""
         first = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
         if not number & 1:
             raise WireError(f"a client can't begin stream {number}")
@@ -632,7 +633,7 @@ class Http2(Reading):
         if stream is None:
             if number > self._last or not number:
                 raise WireError(f"there is no stream {number}")
-            return  # which was answered, or refused
+            return  # the call was answered or refused
         if stream.taken:
             raise WireError(f"more comes on stream {number} than a message")
         data = _without_padding(flags, data)
@@ -646,7 +647,9 @@ class Http2(Reading):
             self._complete(number)
 
     def _has_room(self, number: int, stream: _Stream, data: memoryview) -> bool:
-        """Asks the service how much a large call may bring; one that brings more is refused."""
+        """Asks the service how large a large call may be, and refuses one that is larger; returns whether the call may
+        go on.
+        """
         room = stream.most - _PREFIX
         if room == SMALL_CALL and stream.path.startswith(f"/{self._service.name}/".encode()):
             begin = bytes(stream.body[:_BEGIN])
@@ -663,15 +666,15 @@ class Http2(Reading):
         if len(stream.body) + len(data) <= stream.most:
             return True
         self.refuse(number, CallRefused("RESOURCE_EXHAUSTED", f"the call brings more than {room} bytes"))
-        self._reply(_frame(_RESET, 0, number, struct.pack(">I", _NO_ERROR)))  # the rest need not come
+        self._reply(_frame(_RESET, 0, number, struct.pack(">I", _NO_ERROR)))  # the client need not send the rest
         return False
 
     def _complete(self, number: int) -> None:
-        """A request has come in whole."""
+        """Hands a complete request to the service."""
         stream = self._streams.get(number)
         if stream is None or stream.taken:
             return
-        self._work -= CALL_WORK if self.known else STRANGER_TURN_WORK  # what a stranger says is taken call by call
+        self._work -= CALL_WORK if self.known else STRANGER_TURN_WORK  # before admission, one call is handled in a turn
         service, _, method = stream.path.decode(errors="replace")[1:].partition("/")
         take = self._service.methods.get(method) if service == self._service.name else None
         body = stream.body
@@ -699,7 +702,7 @@ class Http2(Reading):
             self._service.lost(self, number)
 
     def _drop(self, number: int, stream: _Stream) -> None:
-        """The call is over."""
+        """Forgets a call that is over."""
         del self._streams[number]
         self._answering.pop(number, None)
         if not stream.taken:
@@ -736,7 +739,7 @@ class Http2(Reading):
             self._reply(_frame(_PING, _ACKNOWLEDGED, 0, bytes(data)))
 
     def _reply(self, data: bytes) -> None:
-        """Sends what the client must read, or else its connection ends."""
+        """Sends a reply that the client must read; its connection ends if it leaves too many unread."""
         self._gathered.append(data)
         if not self._gathers:
             self._send_replies()
@@ -751,14 +754,14 @@ class Http2(Reading):
             self._fail("the client does not read what it is answered")
 
     def _unread(self, ends: deque[int]) -> int:
-        """How many replies, or answers, are not sent yet."""
+        """How many replies, or answers, have not been sent yet."""
         sent = self._channel.queued - self._channel.unsent
         while ends and ends[0] <= sent:
             ends.popleft()
         return len(ends)
 
     def _more(self, _flags: int, number: int, data: memoryview) -> None:
-        """The client takes more."""
+        """Widens the window of the client."""
         size = int.from_bytes(data, "big") & _WIDEST
         if len(data) != 4 or not size:
             raise WireError("a window is not well-formed")
@@ -778,13 +781,13 @@ class Http2(Reading):
         raise WireError("a client can't push")
 
     def let_in(self) -> None:
-        """The caller is one of the job's machines."""
+        """Marks the client as one of the job's machines."""
         self.known = True
 
-    # what goes
+    # sending
 
     def answer(self, call: int, pieces: Sequence[Bytes]) -> None:
-        """Answers a call with a message, in pieces; nothing happens if the call is over."""
+        """Answers a call with a message, in pieces; does nothing if the call is over."""
         stream = self._streams.get(call)
         if stream is None or stream.answer is not None:
             return
@@ -795,7 +798,7 @@ class Http2(Reading):
         self._pump((call,))
 
     def refuse(self, call: int, problem: CallRefused) -> None:
-        """Ends a call with a status; nothing happens if it is over."""
+        """Ends a call with a status; does nothing if the call is over."""
         stream = self._streams.get(call)
         if stream is not None and stream.answer is None:
             self._drop(call, stream)
@@ -805,7 +808,7 @@ class Http2(Reading):
             self._reply(_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + headers))
 
     def _pump(self, numbers: Sequence[int] | None = None) -> None:
-        """Sends what the client takes of all answers, or of those of some streams."""
+        """Sends as much of all answers, or of those of some streams, as the client takes."""
         pieces: list[Bytes] = []
         ended = crumbs = 0
         for number in list(self._answering) if numbers is None else numbers:
@@ -836,7 +839,7 @@ class Http2(Reading):
 
 
 def _take(queue: deque[memoryview], room: int) -> tuple[int, list[memoryview]]:
-    """Takes up to so many bytes out of a queue."""
+    """Takes up to `room` bytes out of a queue; returns their number and the pieces."""
     size, taken = 0, list[memoryview]()
     while queue and size < room:
         piece = queue.popleft()

@@ -31,8 +31,8 @@ PUSH_EVERY = 100
 
 
 class JobFolder(NamedTuple):
-    """The programs by role; `hash` identifies the job, `push_every` is for geo jobs, `start` is the file of the values
-    that it starts with ("": it has none).
+    """The programs of a job by role. `hash` identifies the job, `push_every` is for geo jobs, `start` is the file of
+    the initial values ("": none).
     """
 
     roles: dict[str, Role]
@@ -41,24 +41,26 @@ class JobFolder(NamedTuple):
     start: str = ""
 
     def values(self) -> dict[str, Any]:
-        """The values that come with the job, by name. Raises DiagnosticError when their file can't be read."""
+        """The initial values that come with the job, by name. Raises DiagnosticError if their file can't be read."""
         return dict(read_arrays(self.start)) if self.start else {}
 
     def cluster(self, **options: Any) -> Cluster:
-        """The machines of the job, none of which has begun."""
+        """A cluster of the job's machines, none of which has begun."""
         if options.get("seed") is None and not any(role.startup.random_seed for role in self.roles.values()):
             options["seed"] = int(self.hash[:15], 16) | 1
         return Cluster(self.roles, settings=Settings(push_every=self.push_every), **options)
 
     def addresses(self) -> dict[str, str]:
-        """The addresses at which machines listen, from their programs: servers, and trainers in jobs without them."""
+        """The addresses at which machines listen, from their programs: those of servers, or of trainers in jobs without
+        servers.
+        """
         ops = {name: (listening_op(role.main), role) for name, role in self.roles.items()}
         addresses = {n: _trainer_address(r) if op is None else str(op.attrs["endpoint"]) for n, (op, r) in ops.items()}
         return {name: address for name, address in addresses.items() if address}
 
 
 def _trainer_address(role: Role) -> str:
-    """The address of a trainer in the ops that set up its rings; empty if there are none."""
+    """The address of a trainer in the ops that set up its rings; "" if there are none."""
     for op in role.startup.main_block.ops:
         if op.type == "c_gen_nccl_id":
             return str(op.attrs["endpoint"])
@@ -97,7 +99,7 @@ def load_job_folder(folder: str | os.PathLike[str], push_every: int | None = Non
 
 
 def _start_of(folder: str | os.PathLike[str], plan: Mapping[str, Any] | None) -> str:
-    """The file of the values that a job starts with, which its plan names. Raises DiagnosticError if it is gone."""
+    """The file of a job's initial values, which its plan names. Raises DiagnosticError if it is missing."""
     if plan is None or plan.get("start") != START_FILE:
         return ""
     path = Path(folder, START_FILE)
@@ -107,7 +109,7 @@ def _start_of(folder: str | os.PathLike[str], plan: Mapping[str, Any] | None) ->
 
 
 def _require_machines(folder: str | os.PathLike[str], names: list[str]) -> None:
-    """Raises DiagnosticError if the programs are not those of machines, numbered from 0, with a trainer among them."""
+    """Raises DiagnosticError unless the programs are those of machines numbered from 0, with at least one trainer."""
     strange = [name for name in names if not is_role(name)]
     if strange:
         message = f"this is no job: {listed(strange)} must be called trainer_0, pserver_0 and so on"
@@ -120,7 +122,7 @@ def _require_machines(folder: str | os.PathLike[str], names: list[str]) -> None:
 
 
 _MOST_MISSING = 10_000
-"""How many machines that a plan has and a folder has not are looked for by name."""
+"""The most machines missing from a folder that are looked for by name."""
 
 
 def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str, Any] | None:
@@ -169,7 +171,7 @@ def _require_fit(folder: str | os.PathLike[str], roles: Mapping[str, Role]) -> N
 def _pushes(
     folder: str | os.PathLike[str], roles: Mapping[str, Role], plan: Mapping[str, Any] | None, given: int | None
 ) -> int:
-    """After how many steps trainers of a geo job exchange. Raises DiagnosticError if `given` does not apply."""
+    """The number of steps between exchanges of a geo job. Raises DiagnosticError if `given` does not apply."""
     planned: Any = None if plan is None else plan.get("geo")
     if given is None:
         return planned["need_push_nums"] if planned else PUSH_EVERY

@@ -1,4 +1,4 @@
-"""What a process waits for: sockets, and what other threads hand over. Everything becomes an event in one queue.
+"""The event loop of a process: sockets, and actions from other threads. Everything becomes an event in one queue.
 
 The thread that takes events is also the one that reads and writes, so bytes are not passed between threads.
 """
@@ -25,25 +25,25 @@ CLOSED = "closed"
 """The event of a connection that is over."""
 
 FOREIGN = "foreign"
-"""The event of a called process that speaks another protocol."""
+"""The event of a process that this one has called and that speaks another protocol."""
 
 CALL = "call"
-"""The event of a function that is to be called."""
+"""The event of a function to call."""
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 LOOK = 0.5
-"""Seconds between looks at the clock."""
+"""Seconds between two calls of the handlers' `look`."""
 
 STRANGERS_SHARE = 0.25
-"""The share of the time that connections without a process let in may cost together; then they wait."""
+"""The share of the time that connections not yet admitted may cost together; beyond it they have to wait."""
 
 STRANGERS_SAVED = 0.5
-"""Seconds of that share that they save up at most while they cost nothing."""
+"""The most seconds of that share that accumulate while these connections cost nothing."""
 
 
 class Event(NamedTuple):
-    """Something that happened outside of the machines. `data` is a frame, `reason` why a connection is over, `action`
-    what is to be done.
+    """An event from outside the machines. `data` is a frame, `reason` why a connection is over, `action` the function
+    to call.
     """
 
     what: str
@@ -54,45 +54,47 @@ class Event(NamedTuple):
 
 
 class Handled(Protocol):
-    """What reads from a socket and writes to it."""
+    """The handler of a socket."""
 
     @property
     def unknown(self) -> bool:
-        """Whether it is for somebody who has not been let in."""
+        """Whether the socket is of a connection that has not been admitted."""
         ...
 
     def spend(self, seconds: float) -> None:
-        """A turn of somebody unknown has cost so much processor time."""
+        """Counts the processor time of a turn of a connection that has not been admitted."""
         ...
 
     def handle(self) -> None:
-        """The socket can be read from, or written to."""
+        """Called when the socket can be read from or written to."""
         ...
 
     def look(self, now: float) -> None:
-        """The clock is looked at, in seconds from some moment."""
+        """Called every `LOOK` seconds with the time, in seconds from an arbitrary moment."""
         ...
 
     def close(self) -> None:
-        """Ends it, once all bytes are sent."""
+        """Closes the socket once all bytes are sent."""
         ...
 
     def abandon(self) -> None:
-        """Ends it at once."""
+        """Closes the socket at once."""
         ...
 
 
 class Known(Protocol):
-    """Somebody who has been let in, or not yet."""
+    """A party that may have been admitted."""
 
     @property
     def known(self) -> bool:
-        """Whether the other side has been let in."""
+        """Whether the other side has been admitted."""
         ...
 
 
 class Loop:
-    """The events of a process. `put` may be called by any thread, the rest by the one that takes the events."""
+    """The events of a process. Any thread may call `put`; all other methods are for the thread that takes the
+    events.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic, cpu: Callable[[], float] = thread_time) -> None:
         self._clock, self._cpu = clock, cpu
@@ -108,30 +110,30 @@ class Loop:
         self._again: dict[Handled, None] = {}
         """Handlers that get another turn although the selector may report nothing new on their sockets."""
         self._saved = STRANGERS_SAVED
-        """Seconds of processor time that strangers may cost; below 0: they have to wait."""
+        """Seconds of processor time that connections not yet admitted may still cost; below 0 they have to wait."""
         self._saved_at = clock()
         self._held: dict[int, tuple[Any, int]] = {}
-        """The sockets of strangers who wait, and what is waited for on them."""
+        """The sockets of such connections that have to wait, with the events they wait for."""
         self._rested: dict[int, tuple[Any, int]] = {}
-        """The same of sockets that rest until the next look at the clock."""
+        """The sockets that rest until handlers are next looked at, with the events they wait for."""
 
     def put(self, event: Event) -> None:
         """Appends an event."""
         self._ready.append(event)
         if threading.get_ident() != self._thread:
-            with contextlib.suppress(OSError):  # full: the other thread wakes up anyway
+            with contextlib.suppress(OSError):  # the buffer is full, so the other thread wakes up anyway
                 self._waking.send(b"\0")
 
     def now(self) -> float:
-        """The time, in seconds from some moment."""
+        """The time, in seconds from an arbitrary moment."""
         return self._clock()
 
     def empty(self) -> bool:
-        """Whether there is no event."""
+        """Whether there is no event in the queue."""
         return not self._ready
 
     def get(self, timeout: float) -> Event:
-        """The next event. Raises queue.Empty if none comes in so many seconds."""
+        """The next event. Raises queue.Empty if none comes within `timeout` seconds."""
         self._thread = threading.get_ident()
         end = self._clock() + timeout
         while not self._ready:
@@ -142,7 +144,7 @@ class Loop:
         return self._ready.popleft()
 
     def again(self, handled: Handled) -> None:
-        """Gives another turn, after those of others, although the socket may have nothing new."""
+        """Gives a handler another turn, after those of others, even if its socket has nothing new."""
         self._again[handled] = None
 
     def _poll(self, timeout: float) -> None:
@@ -181,7 +183,9 @@ class Loop:
         handled.spend(spent)
 
     def charging(self, somebody: Known) -> contextlib.AbstractContextManager[object]:
-        """What is done for somebody counts as done for strangers if he was not known before."""
+        """A context whose processor time counts as that of connections not yet admitted, if `somebody` was not admitted
+        before.
+        """
         return contextlib.nullcontext() if somebody.known else self._charging()
 
     @contextlib.contextmanager
@@ -193,7 +197,7 @@ class Loop:
             self._saved -= self._cpu() - begun
 
     def _let_strangers_come(self) -> float:
-        """Lets strangers have turns, or has them wait; gives the seconds until that changes."""
+        """Resumes or suspends the connections not yet admitted; returns the seconds until that may change."""
         now = self._clock()
         self._saved = min(self._saved + STRANGERS_SHARE * (now - self._saved_at), STRANGERS_SAVED)
         self._saved_at = now
@@ -213,19 +217,19 @@ class Loop:
     # sockets
 
     def watch(self, sock: Any, handled: Handled, what: int) -> None:
-        """Registers `handled` to be called when the socket can be read from, or written to."""
+        """Registers a handler to be called when the socket can be read from or written to, as `what` says."""
         self._handled[sock.fileno()] = handled
         self._selector.register(sock, what)
 
     def change(self, sock: Any, what: int) -> None:
-        """What is waited for is another."""
+        """Changes the events that a socket waits for."""
         if sock.fileno() in self._held:
             self._held[sock.fileno()] = sock, what
         else:
             self._selector.modify(sock, what)
 
     def forget(self, sock: Any) -> None:
-        """The socket is closed next."""
+        """Stops watching a socket, which is then closed."""
         handled = self._handled.pop(sock.fileno(), None)
         if handled is not None:
             self._again.pop(handled, None)
@@ -234,12 +238,12 @@ class Loop:
                 self._selector.unregister(sock)
 
     def rest(self, sock: Any) -> None:
-        """Stops watching a socket until the loop next looks at the clock."""
+        """Stops watching a socket until handlers are next looked at."""
         key = self._selector.unregister(sock)
         self._rested[key.fd] = sock, key.events
 
     def close(self, patience: float = 2.0) -> None:
-        """Ends all connections, once their bytes are sent, or after so many seconds."""
+        """Closes all connections once their bytes are sent, or after `patience` seconds."""
         self._thread = threading.get_ident()
         for handled in list(self._handled.values()):
             handled.close()

@@ -1,4 +1,4 @@
-"""The progress of a job in the form that Prometheus collects: the last report of each process."""
+"""The progress of a job in the form that Prometheus collects, from the last report of each process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
-"""The first bytes of requests that are answered."""
+"""The first bytes of the requests that are answered."""
 
 MOST_REQUEST = 1 << 14
-"""Bytes of a request."""
+"""The most bytes of a request."""
 
 FRESH = 0.5
-"""Seconds for which an answer is given again: whoever asks without end keeps nobody else waiting."""
+"""Seconds for which an answer is reused, so that frequent requests cost little."""
 
 
 class Known(NamedTuple):
@@ -36,9 +36,9 @@ class Known(NamedTuple):
 
 
 class _Request(Reading):
-    """A connection on which something is asked by HTTP/1; any path is answered, and the connection ended.
+    """A connection with a request of HTTP/1; any path is answered, and the connection then closed.
 
-    Whoever asks is nobody that is known: the port gives all of them together little time.
+    Clients are never admitted: together they get little processor time.
     """
 
     def __init__(self, channel: Channel, answer: Callable[[], tuple[str, bytes]]):
@@ -51,7 +51,7 @@ class _Request(Reading):
         return memoryview(self._room)
 
     def came(self, size: int) -> bool:
-        """So many bytes have come; answers once the headers are over. Raises WireError if they are too long."""
+        """Takes `size` received bytes; answers once the headers are complete. Raises WireError if they are too long."""
         seen = max(len(self._came) - 3, 0)
         self._came += self._room[:size]
         if b"\n\r\n" not in self._came[seen:] and b"\n\n" not in self._came[seen:]:
@@ -65,13 +65,13 @@ class _Request(Reading):
         return True
 
     def ended(self, reason: str) -> None:
-        """Whoever has asked is gone."""
+        """Called when the client has closed the connection."""
 
 
 class Metrics:
-    """Answers at `address` (host:port, any path) with what `look` gives then, until it is closed.
+    """Answers requests at `address` (host:port, any path) with the present result of `look`, until it is closed.
 
-    Raises DiagnosticError if that can't be done.
+    Raises DiagnosticError if it can't listen there.
     """
 
     def __init__(self, address: str, look: Callable[[], Iterable[Known]]):
@@ -85,7 +85,7 @@ class Metrics:
         self._loop = Loop()
         self._ends = False
         self._told, self._told_at = b"", 0.0
-        """The last answer, and when it was made."""
+        """The last answer, and the time at which it was made."""
         requests = dict.fromkeys(_METHODS, self._request)
         try:
             self.port = Listener(address, self._loop, others=requests, shared=False).port
@@ -100,7 +100,7 @@ class Metrics:
         return _Request(channel, self._answer)
 
     def _answer(self) -> tuple[str, bytes]:
-        """The type of the answer, and the answer."""
+        """The content type of the answer, and its body."""
         library: Any = import_module("prometheus_client")
         now = self._loop.now()
         if not self._told or now - self._told_at > FRESH:
@@ -116,7 +116,7 @@ class Metrics:
         self._loop.close()
 
     def collect(self) -> Iterator[Any]:
-        """The metrics by role, when Prometheus asks."""
+        """Yields the metrics by role, each time Prometheus asks."""
         library: Any = import_module("prometheus_client.core")
         running = library.GaugeMetricFamily("pstranspile_running", "1 while the process runs", labels=["role"])
         starts = library.CounterMetricFamily("pstranspile_starts", "how often it was started", labels=["role"])
@@ -137,14 +137,14 @@ class Metrics:
         yield from (running, starts, steps, cpu, fetched)
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Stops listening."""
         self._ends = True
         self._loop.put(Event(CALL, None))
         self._thread.join()
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The variables that hold one number, as a process reports them: form, numbers, ..."""
+    """Yields name and number of each reported variable with a single number."""
     for name, (_, few, *_) in values.items():
         if len(few) == 1:
             yield name, float(few[0])

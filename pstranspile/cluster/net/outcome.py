@@ -1,4 +1,4 @@
-"""What a process of a job leaves when it has ended, and the outcome of the job put together of that."""
+"""The files that the processes of a job write at their end, and the outcome of the job assembled from them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def write_server(path: str, server: Server) -> None:
 
 
 def write_trainer(path: str, trainer: Trainer) -> None:
-    """Writes what a trainer keeps from step to step, and what it fetched. Raises DiagnosticError."""
+    """Writes the persistent variables of a trainer and its fetched values. Raises DiagnosticError."""
     state = {"results": trainer.results, "step": trainer.step, "memory": memory_of(trainer)}
     write_snapshot(Path(path), trainer.name, Snapshot(values_of(trainer), state, {}, {}, {}))
 
 
 def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
-    """The results of one trainer: `step/<name>` of what it fetched (`<program>/step/<name>` where several programs take
-    turns), and `param/<name>` of the parameters that it holds whole. Raises DiagnosticError.
+    """The results of one trainer by name: `step/<name>` for fetched values (`<program>/step/<name>` where several
+    programs take turns), and `param/<name>` for the parameters that it has whole. Raises DiagnosticError.
     """
     arrays: dict[str, Any] = {}
     for key, values in results_of(trainer).items():
@@ -45,7 +45,9 @@ def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
 
 
 def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
-    """The outcome as `simulate` gives it, of what the processes wrote; `files` are by role. Raises DiagnosticError."""
+    """The outcome in the form that `simulate` returns, from the files of the processes by role. Raises
+    DiagnosticError.
+    """
     for machine in (*cluster.servers, *cluster.trainers):
         kept = read_snapshot(Path(files[machine.name]), machine.name)
         state: Any = kept.state

@@ -1,8 +1,8 @@
-"""Checkpoints of a run of processes: every machine writes its part of one, and begins with its part of another.
+"""Checkpoints of a run of processes: every machine writes its part, and may begin with its part of an earlier one.
 
-In synchronous training no machine waits for a consistent cut: it consists of the parts of trainers after a number of
-steps, and of servers after as many updates. A machine only pauses while its values are copied. In other modes trainers
-meet first (see `meetings`).
+In synchronous training no machine waits for a consistent cut: the parts of trainers after a number of steps and of
+servers after as many updates make one. A machine only pauses while its values are copied. In other modes trainers meet
+first (see `meetings`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pstranspile.runtime.kernels.context import Value
 
 
 class Part(NamedTuple):
-    """The variables that a machine keeps from step to step, and the number of its steps or updates.
+    """The persistent variables of a machine, and the number of its steps or updates.
 
     `memory` is its other state (geo-SGD: the values of the last exchange, the changed rows).
     """
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 def values_of(machine: Server | Trainer) -> dict[str, Value]:
-    """The variables that a machine keeps from step to step."""
+    """The persistent variables of a machine, by name."""
     values = {name: value for name, value in machine.scope.values_here.items() if value is not None}
     if isinstance(machine, Server):
         return values
@@ -56,7 +56,7 @@ def values_of(machine: Server | Trainer) -> dict[str, Value]:
 
 
 def memory_of(machine: Server | Trainer) -> dict[str, Any]:
-    """A copy of the other state that a machine keeps from step to step."""
+    """A copy of the other persistent state of a machine."""
     if isinstance(machine, GeoServer):
         return {table: {index: set(rows) for index, rows in seen.items()} for table, seen in machine.changed.items()}
     if isinstance(machine, Trainer) and isinstance(machine.communicator, GeoCommunicator):
@@ -65,13 +65,13 @@ def memory_of(machine: Server | Trainer) -> dict[str, Any]:
 
 
 def part_of(machine: Server | Trainer) -> Part:
-    """A machine's part as it is now; its values are not copied."""
+    """The present state of a machine as its part; the values are not copied."""
     step = machine.updates if isinstance(machine, Server) else machine.step
     return Part(values_of(machine), step, memory_of(machine))
 
 
 def fill(machine: Server | Trainer, part: Part) -> None:
-    """Gives a machine that will not run the state in its part."""
+    """Sets the state of a machine that will not run from its part."""
     machine.scope.values_here.clear()
     machine.scope.values_here.update(part.values)
     machine.go_on_from(part.step, part.memory) if isinstance(machine, Server) else machine.go_on_from(part.step)
@@ -93,7 +93,7 @@ def read_part(path: Path, name: str) -> Part:
 
 
 def part_file(folder: Path, role: str, step: int) -> Path:
-    """The file of a machine's part until the checkpoint is put together."""
+    """The file of a machine's part until the checkpoint is assembled."""
     return folder / f"{role}.{step}.part"
 
 
@@ -109,7 +109,7 @@ class Parts:
         self._writing: Thread | None = None
 
     def done(self, machine: Server | Trainer, step: int) -> None:
-        """The machine has done so many steps, or updates."""
+        """Writes the part of a machine that has done `step` steps or updates, if one is due."""
         if step % self.every == 0:
             self.save(machine, step)
 
@@ -117,12 +117,12 @@ class Parts:
         """Copies the machine's part after a step of the trainers, and writes the copy in a thread. A part with a large
         table is written at once.
 
-        It waits until the part before is written: copies must not accumulate where the disk is too slow.
+        It first waits until the part before is written, so that copies do not accumulate if the disk is too slow.
         """
         self.finish()
         part = part_of(machine)
         if has_table(part.values.values()):
-            self._write(machine.name, step, part)  # while the machine waits: there may be no memory for a copy
+            self._write(machine.name, step, part)  # the machine waits meanwhile, as there may be no memory for a copy
             return
         part = part._replace(values={name: kept_copy(value) for name, value in part.values.items()})
         self._writing = Thread(target=self._write, args=(machine.name, step, part))
@@ -143,13 +143,13 @@ class Parts:
 
 
 def take_server(server: Server, part: Part) -> None:
-    """A server whose start-up program has run goes on from its part."""
+    """Makes a server continue from its part, after its start-up program has run."""
     put_back(server.scope, {**server.scope.values_here, **part.values})
     server.go_on_from(part.step, part.memory)
 
 
 def take_trainer(trainer: Trainer, part: Part) -> None:
-    """A trainer that has not begun will go on from its part, once its start-up program has run."""
+    """Makes a trainer that has not begun continue from its part, once its start-up program has run."""
     trainer.begin_with(part.values, part.step)
     if isinstance(trainer.communicator, GeoCommunicator):
         trainer.communicator.begin_with(part.memory)
@@ -167,30 +167,32 @@ AT = "at"
 """The field of a trainer's message with the step before which it waits."""
 
 MET = "met"
-"""The field of a server's message with the step before which all trainers have met last."""
+"""The field of a server's message with the step before which all trainers met last."""
 
 SAVED = "saved"
-"""The field of a server's message that says whether it has saved its part then, with this trainer among them."""
+"""The field of a server's message that says whether it saved its part at that meeting, which this trainer attended."""
 
 
 def are_needed(cluster: Cluster) -> bool:
-    """Whether the trainers of a job need meetings to be at one step together."""
+    """Whether the trainers of a job need meetings to reach a common step."""
     return any(server.mode for server in cluster.servers)
 
 
 class ServerMeetings(SiteListener):
-    """A server's side: its part is saved when all live trainers wait before one step, and none is further."""
+    """A server's side of meetings: its part is saved when all live trainers wait before the same step, and none is
+    further.
+    """
 
     def __init__(self, site: Site, server: Server, parts: Parts):
         self._site, self._server, self._parts = site, server, parts
         self._at: dict[str, int] = {}
-        """The step before which each trainer waits, or waited last, by incarnation."""
+        """The step before which each trainer waits, or last waited, by incarnation."""
         self._met = -1
         self._saved_with: set[str] = set()
         """The trainers of the last meeting, if the server's part was saved."""
 
     def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The state of the meetings, for a trainer that waits; other questions are none of theirs."""
+        """The answer to a trainer that waits: the state of the meetings; None for other questions."""
         step = step_of(question, AT)
         if step is None or peer.index < 0:
             return None
@@ -202,7 +204,7 @@ class ServerMeetings(SiteListener):
         return {MET: self._met, SAVED: peer.incarnation in self._saved_with}
 
     def turned(self) -> None:
-        """Ends the meeting if all live trainers have come; called when one may have come or left."""
+        """Ends the meeting if all live trainers have come. Called whenever a trainer may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
         at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
         step = min((place for place in at.values() if place > self._met), default=-1)
@@ -214,23 +216,23 @@ class ServerMeetings(SiteListener):
         if not further:
             self._parts.save(self._server, step)
         for peer in live:
-            peer.send_answer({"number": 0, **self._state_for(peer)})  # an answer to an earlier question, and no news
+            peer.send_answer({"number": 0, **self._state_for(peer)})  # numbered 0, as the answer to an earlier question
 
 
 class TrainerMeetings(SiteListener, TrainerListener):
-    """A trainer's side: it waits after every so many steps, and once more when it has done all. `first` is the first
-    step that it does.
+    """A trainer's side of meetings: it waits after every so many steps, and once more after the last one. `first` is
+    its first step.
     """
 
     def __init__(self, site: Site, trainer: Trainer, parts: Parts, first: int):
         self._site, self._trainer, self._parts = site, trainer, parts
         self._servers = [peer for peer in site.peers.values() if peer.index < 0]
         self._met = first
-        """The step of the last meeting, or the first step of this process: there is no meeting before that."""
+        """The step of the last meeting, or the first step of this process, before which there is no meeting."""
         self._pause: Blocked | None = None
         self._step = -1
         self._asked_on: dict[str, Connection] = {}
-        """The connection on which each server has got the report that the trainer waits."""
+        """The connection on which each server was sent the report that the trainer waits."""
 
     def end(self) -> None:
         """Meets the other trainers after the last step, unless they have met there."""
@@ -240,7 +242,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
             self._site.run(lambda: self._pause is None)
 
     def before_step(self, trainer: Trainer, step: int) -> Wait | None:
-        """The wait for the others, if they meet before this step."""
+        """The wait for the others, if they meet before this step; else None."""
         if step <= self._met or step % self._parts.every:
             return None
         return self._wait(step)
@@ -255,7 +257,9 @@ class TrainerMeetings(SiteListener, TrainerListener):
         return self._pause
 
     def turned(self) -> None:
-        """Reports to the servers that this trainer waits, when nothing of it is under way, and ends the wait."""
+        """Reports to the servers that this trainer waits, once none of its messages is under way; ends the wait when
+        all servers have answered.
+        """
         communicator = self._trainer.communicator
         if self._pause is None or (communicator is not None and not communicator.quiet):
             return
@@ -274,7 +278,9 @@ class TrainerMeetings(SiteListener, TrainerListener):
 
 
 def _met(server: Peer, answer: Mapping[str, Any]) -> int:
-    """The step before which all have met last, as a server says; -1: none. Raises Refused if that is no step."""
+    """Returns the step before which all trainers last met, from a server's answer; -1 if there was no meeting. Raises
+    Refused if the answer has no valid step.
+    """
     step = answer.get(MET, -1)
     if type(step) is not int:
         raise Refused(f"{server.role} answers what it was not asked: {MET} is no number of a step")

@@ -1,4 +1,6 @@
-"""Another process of the job, as this one sees it: what was sent to it and may have to be sent again."""
+"""Another process of the job, as this one sees it: its state, and the frames sent to it that may have to be sent
+again.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,22 @@ from pstranspile.cluster.net.values import bytes_of
 
 
 class Connection(Protocol):
-    """A way to another process that is open, or was."""
+    """A connection to another process, open or closed."""
 
     @property
     def address(self) -> str:
-        """Address of the other process, for messages to the user."""
+        """The address of the other process, for messages to the user."""
         ...
 
     @property
     def known(self) -> bool:
-        """Whether the other side has been let in. Before, it may say nothing but a greeting."""
+        """Whether the other side has been admitted. Before that, it may send nothing but a greeting."""
         ...
 
     def let_in(self, most: int = MOST_BODY, on_long: Callable[[int], object] | None = None) -> None:
-        """The other side may send frames from now on, with bodies of up to `most` bytes.
+        """Admits the other side: it may now send frames with bodies of up to `most` bytes.
 
-        `on_long` is called with the size of a larger one, whose sender has said its last.
+        `on_long` is called with the size of a larger body; nothing more is read from that sender.
         """
         ...
 
@@ -40,9 +42,9 @@ class Connection(Protocol):
         ...
 
     def send(self, header: Header, body: bytes, body_sum: Callable[[], int] | None = None) -> None:
-        """Hands over a frame, which is sent when it can be; nothing happens if it is closed.
+        """Sends a frame as soon as possible; does nothing if the connection is closed.
 
-        `body_sum` gives the check sum of a body that may be sent more than once.
+        `body_sum` returns the check sum of a body that may be sent more than once.
         """
         ...
 
@@ -52,13 +54,13 @@ class Connection(Protocol):
 
 
 MESSAGE = 256
-"""Bytes that a message takes besides its numbers."""
+"""The bytes that count for a message in addition to its numbers."""
 
 
 class Unconfirmed:
     """A frame of messages that the other side has not made durable yet.
 
-    Whoever connects again has all of them sent again, however often, so their check sums are computed once.
+    It may be sent again on any number of new connections, so its check sum is computed once.
     """
 
     __slots__ = ("_sum", "body", "number")
@@ -76,14 +78,15 @@ class Unconfirmed:
 
 
 _KEPT = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
-"""The attributes of a peer that a server keeps with its own state."""
+"""The attributes of a peer that a server saves with its own state."""
 
 
 class Peer:
-    """A process: `role` names it, `machines` are those that run in it, `index` is a trainer's number (-1: a server).
+    """A process of the job: `role` is its name, `machines` are those that run in it, `index` is a trainer's number (-1:
+    a server).
 
-    Frames of messages are numbered in each direction, and kept until the other side could no longer lose them. A
-    connection that breaks is followed by another one on which what did not arrive is sent again.
+    Frames of messages are numbered in each direction, and kept until the other side could no longer lose them. After a
+    connection breaks, the frames that did not arrive are sent again on the next one.
     """
 
     def __init__(self, role: str, machines: frozenset[str], index: int):
@@ -91,93 +94,97 @@ class Peer:
         self.machines = machines
         self.index = index
         self.incarnation = ""
-        """Random identifier of the process that plays the role now; empty if none has come yet."""
+        """A random identifier of the process that plays the role now; empty if none has come yet."""
         self.life = 0
         """How many processes played the role before."""
         self.sent = 0
         """The number of the last frame sent."""
         self.received = 0
-        """The number of the last frame taken."""
+        """The number of the last frame received."""
         self.durable = 0
-        """The last of the frames taken that this process could not lose."""
+        """The last of the received frames that would survive the end of this process."""
         self.unconfirmed: deque[Unconfirmed] = deque()
         self.held = 0
-        """Bytes of the frames that the other side has not confirmed."""
+        """The bytes of the frames that the other side has not confirmed."""
         self.brought = 0
-        """Bytes of messages that it has brought, since it was looked at how many of them wait."""
+        """The bytes of the messages received from it since the waiting ones were last counted."""
         self.talk = 0.0
-        """Bytes of JSON that it has sent, less those that it may have sent in the time since."""
+        """The bytes of JSON that it has sent, less an allowance for the time since."""
         self.talked_at = 0.0
-        """When it sent the last of them."""
+        """The time at which it last sent JSON."""
         self.connection: Connection | None = None
         self.heard = 0.0
-        """When something came from it last, by the process's clock."""
+        """The time at which it was last heard, by the process's clock."""
         self.last_sent = 0.0
-        """When something was sent to it last."""
+        """The time at which a frame was last sent to it."""
         self.left = False
-        """Whether it takes no part any more: it has ended, or was given up."""
+        """Whether it takes no part any more, because it has ended or was given up."""
         self.given_up = False
         """Whether it was given up, and may not come again."""
         self.refusal = ""
-        """What was wrong with a message of it, for which it was given up."""
+        """The reason why one of its messages was refused, for which it was given up."""
         self.announced = False
-        """Whether this process, not the first in its role, has been let in at a step."""
+        """Whether this process, which is not the first in its role, has been admitted at a step."""
         self.takes: Callable[[list[Message]], object] | None = None
-        """What takes the messages for it, if it is no process of this protocol."""
+        """The function that takes messages for the process, if it speaks another protocol."""
         self.former: set[str] = set()
-        """The processes that played the role before."""
+        """The incarnations of processes that played the role before."""
         self.last_step = -1
-        """The last step that a message of it was about."""
+        """The last step in the messages received from it."""
 
-    # who plays the role
+    # the process in the role
 
     def is_played_by(self, incarnation: str) -> None:
-        """This is the process that plays the role now."""
+        """Sets the incarnation of the process that plays the role now."""
         self.incarnation = incarnation
 
     def knows_nothing(self) -> None:
-        """Another process plays the role, which numbers what it sends anew, and knows what was sent to the other."""
+        """Resets the counts of received frames, as the process in the role is another one, which numbers its frames
+        anew. Frames sent to the former process count as known to it.
+        """
         self.received = self.durable = 0
 
     def leave(self) -> None:
-        """It takes no part any more."""
+        """Marks the process as taking no part any more."""
         self.left = True
 
     def give_up(self) -> None:
-        """It takes no part any more, and may not come again."""
+        """Marks the process as taking no part any more, and never again."""
         self.left = self.given_up = True
         self.forget_sent()
 
     def refuse(self, reason: str) -> None:
-        """It is given up, or is to be, for this reason."""
+        """Records the reason for which the process is given up."""
         self.refusal = reason
 
     def come_back(self) -> None:
-        """A process that is not the first in the role has been let in at a step."""
+        """Marks the process, which is not the first in the role, as admitted at a step."""
         self.left, self.announced = False, True
 
     def hand_to(self, takes: Callable[[list[Message]], object]) -> None:
-        """It is no process of this protocol: what is posted to it goes to `takes`."""
+        """Makes messages for the process, which speaks another protocol, go to `takes`."""
         self.takes = takes
 
-    # what comes from it
+    # receiving
 
     def hear(self, now: float) -> None:
-        """Something has come from it, or it could not be heard before."""
+        """Records the time at which the process was heard, or from which it could have been heard."""
         self.heard = now
 
     def take_frame(self, number: int, *, durable: bool) -> None:
-        """The frame with this number is taken; `durable`: this process could not lose it."""
+        """Records the receipt of the frame with this number; `durable`: it would survive the end of this process."""
         self.received = number
         if durable:
             self.durable = number
 
     def make_durable(self, number: int) -> None:
-        """This process could not lose the frames up to this number any more."""
+        """Records that the frames up to this number would survive the end of this process."""
         self.durable = number
 
     def take(self, message: Message, *, sums_on: bool) -> None:
-        """A message of it is taken. One that says it leaves counts, unless its process `sums_on` for others."""
+        """Records a message of the process. After a message of leaving it counts as left, unless it still sums for
+        others (`sums_on`).
+        """
         self.brought += bytes_of(message.payload) + MESSAGE
         if message.kind == COMPLETE:
             self.left = not sums_on
@@ -185,19 +192,19 @@ class Peer:
             self.last_step = message.step
 
     def waits_with(self, size: int) -> None:
-        """Of what it has brought, messages of so many bytes wait to be taken."""
+        """Sets the number of bytes of its messages that wait to be taken."""
         self.brought = size
 
     def talks(self, size: int, now: float, most_a_second: float) -> float:
-        """It sends so many bytes of JSON; gives how many that are with those before, less what it may in the time."""
+        """Counts bytes of JSON; returns the total less the allowance for the time passed."""
         self.talk = max(self.talk - (now - self.talked_at) * most_a_second, 0.0) + size
         self.talked_at = now
         return self.talk
 
-    # what goes to it
+    # sending
 
     def post(self, body: bytes, now: float) -> None:
-        """Sends messages; they are kept until they are durable on the other side."""
+        """Sends a body of messages, which is kept until it is durable on the other side."""
         self.sent += 1
         item = Unconfirmed(self.sent, body)
         self.unconfirmed.append(item)
@@ -205,15 +212,15 @@ class Peer:
         self._send_messages(item, now)
 
     def sign_of_life(self, now: float) -> None:
-        """Sends a sign of life and what this side has received. Any thread may do it."""
+        """Sends a sign of life, with the number of the last received frame. Any thread may call it."""
         self._send(ALIVE, 0, b"", now)
 
     def ask(self, question: Mapping[str, Any]) -> None:
-        """Asks the other side something."""
+        """Sends a question."""
         self._send(ASK, 0, json_body(question), self.last_sent)
 
     def send_answer(self, fields: Mapping[str, Any]) -> None:
-        """Tells the other side something that it has asked for earlier."""
+        """Sends the answer to an earlier question, or news."""
         self._send(ANSWER, 0, json_body(fields), self.last_sent)
 
     def _send(self, kind: int, number: int, body: bytes, now: float) -> None:
@@ -230,21 +237,21 @@ class Peer:
 
     @property
     def confirmed_up_to(self) -> int:
-        """The last frame sent that the other side can't lose any more."""
+        """The last sent frame that the other side can't lose any more."""
         return self.sent - len(self.unconfirmed)
 
     def confirmed(self, durable: int) -> None:
-        """The other side can't lose frames up to this number."""
+        """Drops the sent frames up to this number, which the other side can't lose any more."""
         while self.unconfirmed and self.unconfirmed[0].number <= durable:
             self.held -= len(self.unconfirmed.popleft().body)
 
     def forget_sent(self) -> None:
-        """Discards the frames that were not confirmed, so that they are not sent again."""
+        """Drops the unconfirmed frames, so that they are not sent again."""
         self.unconfirmed.clear()
         self.held = 0
 
     def connect(self, connection: Connection, received: int, now: float) -> None:
-        """A connection is open. What the other side has not received is sent again."""
+        """Sets an open connection, and sends the frames again that the other side has not received."""
         self.connection = connection
         self.heard = now
         for item in self.unconfirmed:
@@ -252,11 +259,11 @@ class Peer:
                 self._send_messages(item, now)
 
     def disconnect(self) -> None:
-        """The connection is over."""
+        """Records that the connection is over."""
         self.connection = None
 
     def begin_anew(self, incarnation: str) -> None:
-        """Another process has taken the role, which knows nothing of earlier frames."""
+        """Resets the state for a new process in the role, which has none of the earlier frames."""
         self.former.add(self.incarnation)
         self.incarnation = incarnation
         self.life += 1
@@ -265,17 +272,17 @@ class Peer:
         self.left = self.given_up = self.announced = False
         self.refusal = ""
 
-    # what a server keeps of it
+    # saved state
 
     def state(self) -> dict[str, Any]:
-        """What must be known of it to go on in another process."""
+        """The state of the peer that another process needs to continue."""
         frames = [np.frombuffer(item.body, "uint8") for item in self.unconfirmed]
         return {**{name: copy(getattr(self, name)) for name in _KEPT}, "frames": frames}
 
     def restore(self, state: Mapping[str, Any], now: float) -> None:
-        """Goes on from what `state` gave. This process counts anew: what may have to be sent again is numbered from 1.
+        """Restores the result of `state`. Frames that may have to be sent again are numbered from 1.
 
-        Raises LookupError, TypeError, ValueError or AttributeError if it was changed.
+        Raises LookupError, TypeError, ValueError or AttributeError if it is damaged.
         """
         for name in _KEPT:
             setattr(self, name, state[name])

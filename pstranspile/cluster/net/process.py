@@ -1,4 +1,4 @@
-"""A machine of a job as a process, from its begin to its end."""
+"""A machine of a job as a process, from its beginning to its end."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def play(
 ) -> None:
     """Runs a server until all trainers have left, or a trainer for so many steps.
 
-    The outcome of the machine is written to the file `result`. `on_step` is called first after a trainer's steps, and
-    may lower the trainer's `limit`. Raises DiagnosticError, Refused.
+    The outcome of the machine is written to the file `result`. `on_step` is called after each step of a trainer, before
+    other listeners, and may lower the trainer's `limit`. Raises DiagnosticError, Refused.
     """
 
     def save(write: Callable[[str, Any], None], machine: Any) -> None:
@@ -94,10 +94,10 @@ class _Steps(TrainerListener):
     ):
         self._report, self._shares, self._parts, self._on_step = report, shares, parts, on_step
         self._rows: int | None = None
-        """The rows of the last share that was reported."""
+        """The number of rows in the share that was last reported."""
 
     def step_done(self, trainer: Trainer, step: int) -> None:
-        """The trainer has done a step."""
+        """Reports the step, and writes the part of a checkpoint if one is due."""
         if self._on_step is not None:
             self._on_step(trainer)
         values = {name: shown(value) for name, value in trainer.results[-1].values.items()}
@@ -106,7 +106,9 @@ class _Steps(TrainerListener):
             self._parts.done(trainer, step + 1)
 
     def _changed_rows(self, trainer: Trainer, step: int) -> dict[str, int]:
-        """The rows of the trainer's share of the batch, if they are not as many as in the step before."""
+        """The number of rows in the trainer's share of the batch as a field of a report; empty if it is the same as in
+        the step before.
+        """
         rows = None if self._shares is None else self._shares.take_rows(trainer.index, step)
         if rows is None or rows == self._rows:
             return {}
@@ -114,20 +116,20 @@ class _Steps(TrainerListener):
         return {"rows": rows}
 
 
-# Writing down what the machines of a process do, so that a simulation can do the same.
+# Recording of the turns of a process's machines, for repetition in a simulation.
 
 
 class Recording(TurnHook):
-    """Writes every turn of the process's machines to a file, as it is taken; to be made before the first turn."""
+    """Writes every turn of the process's machines to a file. It must be made before the first turn."""
 
     def __init__(self, site: Site, path: str):
         self._file: TextIO = open(path, "w", 1, encoding="utf-8")  # noqa: SIM115 (closed by `close`)
-        # line by line, so that a process that is killed has written all its turns
+        # line by line, so that a killed process has written all its turns
         for name in site.own:
             site.cluster.machines[name].hook(self)
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
-        """A machine has a turn, which is written down unless it had to wait, and did nothing."""
+        """Takes a turn of a machine and records it, unless the machine had to wait and did nothing."""
         taken = tuple(map(taken_of, machine.inbox))
         idle = isinstance(machine, Trainer) and machine.between_steps and not taken
         turn()
@@ -143,21 +145,23 @@ class Recording(TurnHook):
         self._file.close()
 
 
-# How a trainer whose process was started again rejoins: it asks every server for a step, and is let in at that step.
+# A trainer whose process was restarted rejoins at a step that all servers agree to.
 #
-# A server may be started again meanwhile, and forget the request. So every later greeting carries the step, and a
-# server that does not know of it lets the trainer in again.
+# A server may be restarted meanwhile, and forget the request. So every later greeting has the step, and a
+# server that does not know it admits the trainer again.
 
 
 class Readmission(SiteListener):
-    """A server's side: it lets trainers in again. It answers every question, so others have to be asked before it."""
+    """A server's side of rejoining: it admits trainers again. As it answers every question, it must be the last
+    listener.
+    """
 
     def __init__(self, site: Site, server: Server):
         self.site = site
         self.server = server
 
     def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to a trainer that asks for the server's progress, or to be let in at a step."""
+        """The answer to a trainer that asks for the server's progress, or for admission at a step."""
         step = step_of(question, "rejoin")
         if step is None:
             return {"updates": self.server.updates, "step": peer.last_step}
@@ -167,21 +171,23 @@ class Readmission(SiteListener):
         return {"joined": True}
 
     def _late(self, peer: Peer, step: int) -> bool:
-        """Whether the server has begun with a step in which other trainers take part."""
+        """Whether the server has begun a step in which other trainers take part."""
         server = self.server
         if server.mode or all(other.left for other in self.site.peers.values() if other.index >= 0 and other != peer):
             return False
         return step < server.updates or (step == server.updates and getattr(server, "sending", False))
 
     def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """Lets a trainer in again which other servers have let in, and this server may have forgotten."""
+        """Admits a trainer that other servers have admitted and this one may have forgotten."""
         step = step_of(fields, "joins")
         if step is not None and peer.index >= 0 and not peer.announced:
             self._let_in(peer, step)
 
     def _let_in(self, peer: Peer, step: int) -> None:
-        """Announces the trainer. If it counts as taking part now, it is taken out first: the server has let it in at an
-        earlier step, which another server had begun, or has not seen an earlier process of it.
+        """Announces a trainer to the server.
+
+        A trainer that counts as taking part is removed first: the server has admitted it at an earlier step, which
+        another server had begun, or has not noticed that its former process is gone.
         """
         waited = self.server.withdraw(peer.index)
         if not waited and (peer.announced or not peer.life):
@@ -192,7 +198,7 @@ class Readmission(SiteListener):
 
 
 def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
-    """Lets this trainer, which took part before, take part again; gives the first step in which it does.
+    """Lets this trainer, which took part before, rejoin; returns the first step in which it takes part.
 
     No server has begun to serve that step. Raises Refused.
     """
@@ -212,7 +218,9 @@ def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
 
 
 def _number(server: str, answer: Mapping[str, Any], name: str) -> int:
-    """How far a server is; -1: it has not begun. Raises Refused if it does not say so."""
+    """The step or number of updates in a server's answer; -1: it has not begun. Raises Refused if the answer has no
+    such number.
+    """
     value = answer.get(name)
     if type(value) is not int or not -1 <= value < MOST_STEPS:
         raise Refused(f"{server} answers what it was not asked: {name} is no number of a step")
@@ -222,12 +230,12 @@ def _number(server: str, answer: Mapping[str, Any], name: str) -> int:
 # Reports of a process to a parent that watches it: messages sent, and the machines that it has waited for.
 
 EVERY = 0.25
-"""Seconds between two reports at least."""
+"""The least seconds between two reports."""
 
 
 class Watching(SiteListener):
-    """Reports a few times a second how many messages were sent, what was waited for last, and the share of the time
-    since the last report in which each machine was waited for.
+    """Reports a few times a second the number of messages sent, the last wait, and for each machine the share of the
+    time since the last report in which it was waited for.
     """
 
     def __init__(self, site: Site, report: StatusPipe):
@@ -239,12 +247,12 @@ class Watching(SiteListener):
         self._waited: dict[str, float] = {}
 
     def pausing(self) -> None:
-        """The machines have gone as far as they can."""
+        """Notes the beginning of a wait, when the machines can't continue without others."""
         self._paused = self._site.now()
         self._waiting = next(iter(self._site.waiting()), None)
 
     def resumed(self) -> None:
-        """Something has come, or nothing has for a while."""
+        """Notes the end of a wait, and reports."""
         now = self._site.now()
         if self._waiting is not None:
             self._last = self._waiting
@@ -288,7 +296,7 @@ class Place(NamedTuple):
     trainers_ended: Callable[[], bool] = lambda: False
 
     def parts_of(self, report: StatusPipe) -> Parts | None:
-        """Writes the parts of checkpoints; None if there are none."""
+        """A writer of the parts of checkpoints; None if there are none."""
         return Parts(self.parts, self.parts_every, report) if self.parts_every else None
 
 
@@ -297,7 +305,7 @@ def play_server(
 ) -> None:
     """Runs a server until all trainers have left, and then calls `save`. Raises DiagnosticError, Refused.
 
-    If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
+    If the process ends before that, its last saved state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms, keeps=bool(place.state), trainers_ended=place.trainers_ended)
@@ -352,7 +360,7 @@ def play_server(
 
 
 def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None) -> None:
-    """Has the server take no message of a trainer that doesn't fit its program."""
+    """Makes the server refuse messages of trainers that don't fit its program."""
     trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
 
     def refuse(index: int, reason: str) -> None:
@@ -366,18 +374,18 @@ def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None)
 
 
 class _Load(SiteListener):
-    """What a server has in memory, by which it is judged how much others may have waiting there."""
+    """The memory that a server uses, from which the limit of waiting messages follows."""
 
     def __init__(self, server: Server):
         self._server = server
 
     def variable_bytes(self) -> int | None:
-        """Bytes of the server's variables; of a large table, those of all rows that it may have."""
+        """The bytes of the server's variables; for a large table, of all rows that it may have."""
         held = self._server.scope.values()
         return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
 
     def waiting_bytes(self, trainer: int) -> int | None:
-        """Bytes of the messages of a trainer that the server can't take yet."""
+        """The bytes of a trainer's messages that the server can't take yet."""
         server = self._server
         early = server.round.waiting if isinstance(server, SynchronousServer) else ()
         waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
@@ -391,7 +399,7 @@ class _Updates(ServerListener):
         self._report, self._parts, self._kept = report, parts, kept
 
     def updated(self, server: Server, update: int) -> None:
-        """The server has made an update."""
+        """Reports the update, and writes the part of a checkpoint if one is due."""
         self._report(step=update + 1)
         if self._parts is not None:
             self._parts.done(server, update + 1)
@@ -409,7 +417,7 @@ def _serve(
     save(server)
     report(state=DONE, refused=site.refused)
     site.stop_keeping()
-    if keeper is not None and keeper.went_back:  # trainers may come for a confirmation
+    if keeper is not None and keeper.went_back:  # trainers may connect again to get a confirmation
         trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
         site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
     for peer in site.peers.values():
@@ -431,19 +439,21 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
 
 
 class _News(SiteListener):
-    """Tells people, and the parent, which trainers take no part any more, or again."""
+    """Prints, and reports to the parent, which trainers take no part any more, or take part again."""
 
     def __init__(self, report: StatusPipe):
         self._report = report
 
     def news(self, text: str, role: str, gone: bool) -> None:
-        """A trainer takes no part any more (`gone`), or again."""
+        """Prints and reports that a trainer takes no part any more (`gone`), or takes part again."""
         print(text, file=sys.stderr, flush=True)
         self._report(news=[text, role, gone])
 
 
 def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[str], object]:
-    """Tells people, and the parent, which files a server has saved because it was told to."""
+    """A function that prints, and reports to the parent, the path of a file that the server has saved at a trainer's
+    request.
+    """
     told = Told(role, site.now)
 
     def tell(path: str) -> None:
@@ -461,18 +471,18 @@ class _Waits(SiteListener):
         report.ask_for_waits(self.sentences)
 
     def sentences(self) -> list[str]:
-        """A sentence for each machine that waits; where none does yet, for each process that has not come."""
+        """A sentence for each machine that waits; if none waits yet, for each process that has not come."""
         named = [sentence(waiting) for waiting in self._site.waiting()]
         return named or [f"{self._site.role} waits for {who}" for who in self._site.unmet()]
 
     def idle(self) -> None:
-        """Nothing has come for a while."""
+        """Reports the waits when nothing has come for some time."""
         missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing})
         self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle))
 
     @contextmanager
     def told_at_end(self) -> Generator[None]:
-        """Reports it also if a signal ends the process in this context."""
+        """Reports the waits if a signal ends the process in this context."""
         try:
             yield
         except SystemExit:
@@ -490,7 +500,8 @@ def play_trainer(
     save: Callable[[Trainer], object],
     steps_told: TrainerListener | None = None,
 ) -> None:
-    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. `steps_told` is told of its steps.
+    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. `steps_told` is called after its
+    steps.
 
     Raises DiagnosticError, Refused.
     """
@@ -542,11 +553,11 @@ def play_trainer(
             cluster.scheduler.wake(trainer)
             site.run(lambda: trainer.left)
             rings = [ring for name, ring in cluster.rings.items() if name in site.own]
-            if rings:  # other trainers may still need its sums
+            if rings:  # other trainers may still need sums from this one
                 site.run(lambda: not any(ring.live for ring in rings))
                 for peer in site.peers.values():
                     peer.sign_of_life(site.now())
-            if role in cluster.communicators:  # the communicator may have changed variables meanwhile
+            if role in cluster.communicators:  # the communicator may have changed variables since the first save
                 save(trainer)
             site.run(lambda: all(foreign_server.idle for foreign_server in foreign_servers))
             site.run(lambda: site.confirmed, place.patience)
@@ -561,7 +572,7 @@ def play_trainer(
 
 
 class _Wrong(RingListener):
-    """Refuses trainers whose parts of sums are of other operations."""
+    """Refuses trainers whose parts of sums belong to other operations."""
 
     refuses = True
 
@@ -569,16 +580,16 @@ class _Wrong(RingListener):
         self._site = site
 
     def wrong(self, trainer: int, reason: str) -> None:
-        """A trainer has given a part of another operation."""
+        """Refuses a trainer that has sent a part of another operation."""
         peer = next(peer for peer in self._site.peers.values() if peer.index == trainer)
         self._site.refuse(peer, reason)
 
 
 class _Ways(SiteListener):
-    """The connections of a trainer, as `role`: whom it goes to, and who of them has let it in.
+    """The connections of the trainer `role`: to which processes it connects, and which of them have admitted it.
 
-    It goes to the servers, of which some may be of another system. In a job with rings it goes to the trainers before
-    it; the trainers after it come to it.
+    It connects to the servers, some of which may be of another system. In a job with rings it connects to the trainers
+    before it; the trainers after it connect to it.
     """
 
     def __init__(self, cluster: Cluster, role: str, place: Place, events: Loop):
@@ -591,29 +602,31 @@ class _Ways(SiteListener):
         self.ways: dict[str, Callable[[], Connection]] = {
             target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
         }
-        """What opens a connection to each of them."""
+        """For each role to connect to, the function that opens a connection."""
         self.foreign_servers: list[ForeignServer] = []
-        """The servers of another system, as they are met."""
+        """The servers of another system that have been found so far."""
         self._lives: dict[str, int] = {}
-        """How many processes had this one's role before, as far as each that has let it in knows."""
+        """For each process that has admitted this one, how many earlier processes it knew in this one's role."""
         self._site: Site | None = None
-        """The site, once it goes to others."""
+        """The site, once connecting has begun."""
         self._met_all = False
-        """Whether all have let this process in, or have come."""
+        """Whether all processes have admitted this one, or have connected to it."""
 
     def welcomed(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process has let this one in."""
+        """Records that a process has admitted this one."""
         self._lives.setdefault(peer.role, int(fields.get("life", 0)))
 
     def met_foreign(self, peer: Peer) -> bool | None:
-        """A server speaks another protocol: that of the other system, if there is one. Raises Refused."""
+        """Adds a server that speaks the protocol of the other system, if there is one; None if there is none. Raises
+        Refused.
+        """
         if self._place.foreign is None or self._site is None:
             return None
         self.foreign_servers.append(self._place.foreign.server(self._site, peer, self._place.addresses[peer.role]))
         return True
 
     def unmet(self) -> Sequence[str] | None:
-        """Who has not let this process in, or has not come."""
+        """The processes that have not admitted this one, or have not connected to it."""
         return () if self._met_all or self._site is None else self._refusals(self._site) or self._missing(self._site)
 
     def _missing(self, site: Site) -> list[str]:
@@ -626,8 +639,9 @@ class _Ways(SiteListener):
         return [f"{role} at {self._place.addresses[role]}{_why(site, role)}" for role in missing]
 
     def greet(self, site: Site) -> int:
-        """Waits until all processes that this one connects to have let it in, and all that connect to it have come;
-        gives how many processes had its role before. Raises Refused.
+        """Connects to all processes, and waits until they have admitted this one and all others have connected to it.
+
+        Returns how many processes had its role before. Raises Refused.
         """
         self._site = site
         for target in self.targets:
@@ -648,8 +662,9 @@ def _why(site: Site, role: str) -> str:
 
 def _begin(site: Site, trainer: Trainer, place: Place, life: int, no_return: str) -> None:
     """Starts the trainer: at the beginning, after a checkpoint, or, if an earlier process had its role, at the step
-    where it is let in again. `no_return` is the reason why no process of the job could let it in again ("": one can).
-    Raises Refused.
+    where it is admitted again.
+
+    `no_return` is the reason why no process of the job could admit it again ("": one can). Raises Refused.
     """
     cluster = site.cluster
     if life and no_return:

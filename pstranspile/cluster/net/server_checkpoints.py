@@ -1,10 +1,10 @@
-"""Checkpoints that servers of Fluid's trainers leave: every server writes its part, the last one puts them together.
+"""Checkpoints of servers whose trainers are Fluid's: every server writes its part, and the last one assembles them.
 
-Fluid's trainers don't meet, and don't report what they keep. In synchronous training the parts are those of servers
-that have made as many updates. In other modes a server writes its part once all trainers have done so many steps: it
-contains the gradients of those, and some later ones of trainers that are ahead.
+Fluid's trainers don't meet, and don't report their own state. In synchronous training the parts are those of servers
+that have made the same number of updates. In other modes a server writes its part once all trainers have done so many
+steps: the part contains the gradients of these steps, and some later ones of trainers that are ahead.
 
-The parts lie in a folder that all servers see, until a checkpoint has been made of them.
+The parts lie in a folder that all servers see, until a checkpoint has been assembled from them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, visible
 from pstranspile.runtime.files.outputs import locked
 from pstranspile.runtime.run.scope import own_copy
 
-# The folder below which a server saves what other machines ask it to, chosen by whoever started the server.
+# A server saves files at the request of other machines below one folder, which the user who started it has chosen.
 #
 # A message names a path, which is resolved against the server's own working folder and must lie below the save folder.
 # Every folder on the way is opened without following links, and the file is written in the folder that is open, so that
@@ -51,20 +51,20 @@ VARIABLE = "PSTRANSPILE_SAVES"
 """The environment variable that gives scripts the folder."""
 
 _GIVEN = "the folder that it was started with (--saves)"
-"""The folder in messages to others, who need not know where it is."""
+"""The name of the folder in messages to others, which need not know its path."""
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class Unplaced(Exception):
-    """A path to which nothing is written, for the reason in the message."""
+    """A path to which no file is written, for the reason in the message."""
 
 
 class SaveFolder:
-    """Gives the place of files below `folder` ("": there is none). Relative paths begin at `working`.
+    """Gives paths of files below `folder` ("": there is none). Relative paths begin at `working`.
 
-    `on_saved` is told the path of each file that was written.
+    `on_saved` is called with the path of each file that was written.
     """
 
     def __init__(self, folder: str, working: str = ".", on_saved: Callable[[str], object] = lambda path: None):
@@ -76,7 +76,7 @@ class SaveFolder:
     def place(self, path: str) -> Generator[str]:
         """The path at which the file is written while the context lasts; the folders on the way are made.
 
-        Raises Unplaced, also for what is raised in the context where the file can't be written.
+        Raises Unplaced, also in place of an error in the context if the file can't be written.
         """
         names = self._names_below(path)
         try:
@@ -113,7 +113,7 @@ class SaveFolder:
 
 
 def _enter(here: int, name: str, path: str) -> int:
-    """The folder `name` of the open folder `here`, which is closed. Raises Unplaced."""
+    """Opens the folder `name` of the open folder `here`, which is closed; returns the new handle. Raises Unplaced."""
     try:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=here)
@@ -133,7 +133,7 @@ def _is_there(here: int, name: str) -> bool:
 
 
 def _require_file(here: int, name: str, path: str) -> None:
-    """Raises Unplaced if there is something else than a file of that name."""
+    """Raises Unplaced if something other than a file has that name."""
     try:
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
     except OSError:
@@ -143,7 +143,9 @@ def _require_file(here: int, name: str, path: str) -> None:
 
 
 def _checked(folder: str, names: Sequence[str], path: str) -> str:
-    """The path of the folders, where no open folder has one. Raises Unplaced if a link leads out."""
+    """The path of the folders, on systems where an open folder has no path. Raises Unplaced if a link leads out of
+    `folder`.
+    """
     real = os.path.realpath(os.path.join(folder, *names))
     if not Path(real).is_relative_to(os.path.realpath(folder)):
         raise Unplaced(f"{visible(path)} leads out of {_GIVEN}")
@@ -154,9 +156,9 @@ _PART = re.compile(r"([^.]+)\.(end\.)?([0-9]+)\.part")
 
 
 class CheckpointPlan(NamedTuple):
-    """What is to be kept: `layout` is that of the servers, `every` after how many steps (0: at the end), `target` the
-    folder for checkpoints ("": none), `source` the one to begin with ("": from the start-up program). `settings` are
-    those that decide what servers compute.
+    """What to save: `layout` is that of the servers, `every` after how many steps (0: at the end), `target` the folder
+    for checkpoints ("": none), `source` the one to begin with ("": from the start-up program). `settings` are those
+    that decide the numbers of servers.
     """
 
     layout: Layout
@@ -167,23 +169,24 @@ class CheckpointPlan(NamedTuple):
 
 
 class ServerCheckpoints(SiteListener):
-    """Writes the parts of a server, and checkpoints of the parts of all. Raises DiagnosticError."""
+    """Writes the parts of a server, and the checkpoints assembled from those of all servers. Raises DiagnosticError."""
 
     def __init__(self, site: Site, server: Server, plan: CheckpointPlan):
         self._site, self._server, self._plan = site, server, plan
         self._first = 0
-        """How many steps the checkpoint had done that this run began with."""
+        """The number of steps in the checkpoint with which this run began."""
         self._saved = 0
         self._writing: Thread | None = None
         self._work = Path(plan.target, ".parts")
         self._target = SharedTarget(plan.target, self._work, server.name) if plan.target else None
         self._made = -1
-        """The step of the last checkpoint that this server has put together of all parts."""
+        """The step of the last checkpoint that this server has assembled."""
 
     def begin(self, again: bool) -> None:
-        """Goes on from a checkpoint, if there is one to begin with. Raises DiagnosticError, and lets others save then.
+        """Loads the checkpoint to begin with, if there is one. On errors it raises DiagnosticError and unlocks the
+        folder.
 
-        A process that was started `again` goes on from a state that was kept, with the parts written before.
+        A process that was started `again` continues from a saved state, with the parts written before.
         """
         try:
             self._begin(again)
@@ -197,7 +200,7 @@ class ServerCheckpoints(SiteListener):
         if self._plan.target:
             self._require_target(again)
         for path in () if again or not self._plan.target else self._work.glob(f"{server.name}.*.part"):
-            path.unlink(missing_ok=True)  # of another run, which came to no checkpoint of it
+            path.unlink(missing_ok=True)  # left by another run that did not complete a checkpoint with it
         if not self._plan.source:
             return
         scopes = {one.name: one.scope for one in self._site.cluster.servers}
@@ -206,7 +209,7 @@ class ServerCheckpoints(SiteListener):
         server.go_on_from(manifest.steps.get(server.name, manifest.step))
 
     def _require_target(self, again: bool) -> None:
-        """Raises DiagnosticError if no checkpoints of this job can be in the folder for them."""
+        """Raises DiagnosticError if the folder can't take checkpoints of this job."""
         folder = Path(self._plan.target)
         require_storable(self._plan.layout, folder)
         if again:
@@ -218,12 +221,12 @@ class ServerCheckpoints(SiteListener):
         require_own(folder, standing)
 
     def updated(self) -> None:
-        """The server has made an update."""
+        """Saves a part after an update, if one is due (synchronous training)."""
         if self._server.mode == 0:
             self._done(self._server.updates)
 
     def turned(self) -> None:
-        """Something has come, perhaps of a trainer's next step."""
+        """Saves a part if one is due, as a trainer may have begun its next step (other modes)."""
         if self._server.mode and self._plan.every:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index in self._server.live]
             self._done(self._first + max(min(steps, default=0), 0))
@@ -234,7 +237,7 @@ class ServerCheckpoints(SiteListener):
             self._save(step // every * every)
 
     def end(self) -> None:
-        """All trainers have left. Waits until all is written."""
+        """Saves the last part, after all trainers have left, and waits until it is written."""
         server = self._server
         if self._plan.target:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index >= 0]
@@ -244,8 +247,10 @@ class ServerCheckpoints(SiteListener):
         self._wait()
 
     def finish(self) -> None:
-        """Waits until the last part is written, and the checkpoint, if it was the last one of it. Nothing is written
-        after that. Says on stderr which checkpoint is left.
+        """Waits until the last part is written, and the checkpoint if this server assembles it. Nothing is written
+        after that.
+
+        Prints on stderr which checkpoint is the last.
         """
         self._wait()
         if self._made >= 0:
@@ -259,7 +264,9 @@ class ServerCheckpoints(SiteListener):
             self._writing.join()
 
     def _save(self, step: int, mark: str = "") -> None:
-        """Copies what the server keeps, and has it written. While the part before is being written it waits."""
+        """Copies the server's state, and writes it in a thread. Waits first if the part before is still being
+        written.
+        """
         self._wait()
         self._saved = step
         part = part_of(self._server)
@@ -280,7 +287,8 @@ class ServerCheckpoints(SiteListener):
 
 
 def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> int | None:
-    """Makes a checkpoint of the latest parts that all servers have written, if there is one; gives its step.
+    """Assembles a checkpoint from the latest parts that all servers have written; returns its step, or None if there
+    are no such parts.
 
     Raises DiagnosticError.
     """

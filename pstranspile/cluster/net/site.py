@@ -68,21 +68,21 @@ from pstranspile.ir.diagnostics import lasting, visible
 # One process's part of a cluster: its own machines, and stand-ins for all others.
 
 Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
-"""Called with the messages that the machines of this process have posted to those of another one."""
+"""Called with another process and the messages that machines of this process have posted to its machines."""
 
 
 class StandIn(TurnHook):
-    """The turn of a machine of the process `peer`: all that was posted to it is sent, with `post`.
+    """Replaces the turn of a machine of the process `peer`: all messages posted to it are sent, with `post`.
 
-    `lone`: the machine of this process that has the process to itself, if one has. It goes on first, as far as it can:
-    the barrier that ends a trainer's step then travels with the gradients of the next one.
+    `lone` is the only machine of this process, if it has just one. It takes its turns first, as far as it can: the
+    barrier that ends a trainer's step then travels with the gradients of the next one.
     """
 
     def __init__(self, peer: Peer, post: Post, lone: Machine | None):
         self._peer, self._post, self._lone = peer, post, lone
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
-        """Sends what was posted to the machine, or puts it off."""
+        """Sends the messages that were posted to the machine, or postpones that."""
         if self._lone is not None and self._lone.listed:
             machine.network.scheduler.wake(machine)
             return
@@ -93,7 +93,7 @@ class StandIn(TurnHook):
 
 
 class Part:
-    """The machines of a cluster that run in the process `role`; messages to the others go to `post`."""
+    """The machines of a cluster that run in the process `role`; messages to other machines go to `post`."""
 
     def __init__(self, cluster: Cluster, role: str, post: Post):
         self.cluster = cluster
@@ -106,7 +106,7 @@ class Part:
             by_role.setdefault(process_of(name), set()).add(name)
         self.own = frozenset(by_role.pop(role))
         self._steps: dict[tuple[str, str], int] = {}
-        """The step of the last message on each way to a server of this process."""
+        """The step of the last message on each link to a server of this process."""
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
         lone = cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
         for peer in self.peers.values():
@@ -115,7 +115,9 @@ class Part:
                 cluster.machines[name].hook(stand_in)
 
     def require_sound(self, peer: Peer, messages: Sequence[Message]) -> None:
-        """Raises WireError, before anything was taken, if a process may not send one of these messages, or not now."""
+        """Raises WireError, before any message is taken, if a process may not send one of these messages, or not
+        now.
+        """
         due: dict[tuple[str, str], int] = {}
         awaited: dict[str, set[int]] = {}
         left = peer.left
@@ -144,7 +146,7 @@ class Part:
                 self._require_awaited(peer, message, target, awaited.setdefault(message.target, set()))
 
     def _require_awaited(self, peer: Peer, message: Message, target: Trainer | Companion, filled: set[int]) -> None:
-        """Raises WireError for an answer to something else than what a machine has asked. (Old ones are ignored.)"""
+        """Raises WireError for an answer to something that the machine has not asked. (Old answers are ignored.)"""
         if message.kind != REPLY or peer.index >= 0:
             raise WireError(f"{peer.role} may send {message.target} nothing but answers: {message}")
         replies = target.awaited
@@ -154,7 +156,7 @@ class Part:
             filled.add(message.slot)
 
     def require_allowed(self, peer: Peer, message: Message) -> None:
-        """Raises WireError for a message that its sender may not send, or that is for no machine of this process."""
+        """Raises WireError for a message that its sender may not send, or that is not for a machine of this process."""
         if message.source not in peer.machines or message.target not in self.own:
             raise WireError(f"{peer.role} may not send messages from {message.source} to {message.target}")
         if message.kind != REPLY and peer.index >= 0 and message.trainer != peer.index:
@@ -164,7 +166,7 @@ class Part:
             raise WireError(f"{peer.role} may not send this to {message.target}: {message}")
 
     def deliver(self, peer: Peer, message: Message) -> None:
-        """Hands a message to its machine, once. Raises WireError if one before it is missing."""
+        """Delivers a message to its machine, once. Raises WireError if an earlier message is missing."""
         cluster = self.cluster
         target = cluster.machines[message.target]
         link = cluster.network.link(cluster.machines[message.source], target, message.trainer)
@@ -174,7 +176,7 @@ class Part:
             peer.take(message, sums_on=message.target in cluster.rings)
 
     def reset_links(self, peer: Peer) -> None:
-        """A process has taken another one's place: messages on links to and from its machines are counted anew."""
+        """Resets the numbers of messages to and from the machines of a process that was replaced by another one."""
         machines = self.cluster.machines
         for name in peer.machines:
             for mine in self.own:
@@ -186,9 +188,9 @@ class Part:
                         link.expect(1)
 
     def take_out(self, peer: Peer) -> None:
-        """Sends COMPLETE to the machines here in place of the trainer.
+        """Sends COMPLETE to the machines of this process in place of a trainer.
 
-        The message is not one of the trainer's: those that come from it keep their numbers.
+        The message is not one of the trainer's own, whose numbers are unchanged.
         """
         cluster = self.cluster
         source = cluster.machines.get(f"{peer.role}/communicator", cluster.machines[peer.role])
@@ -201,40 +203,44 @@ class Part:
                 cluster.scheduler.deliver(link, message)
 
 
-# How processes of a job come together: connections, the greeting that begins each, and whom a process lets in.
+# Connections between the processes of a job, the greeting that begins each, and the admission of processes.
 
 LOOK = 0.1
-"""Seconds between looks at the clock, at least."""
+"""The least seconds between two looks at the clock, and the pause for events while a connection is to be opened
+again.
+"""
 
 
 SLOW = 1.0
-"""Seconds that a process waits for the answer that it is not let in, so that nobody tries many tokens soon."""
+"""Seconds before a process with a wrong token is answered, so that many tokens can't be tried quickly."""
 
 MOST_TURNED_AWAY = 64
-"""The most processes that may wait for that answer; more are answered at once."""
+"""The most processes that may wait for that answer; further ones are answered at once."""
 
 
 MOST_BEGUN = 20
 """The most processes that may take over a role within `BEGUN_IN` seconds.
 
-A process that ends as it begins is started again a few times, which is below this.
+A process that fails at its start is restarted a few times, which is below this number.
 """
 
 BEGUN_IN = 60.0
-"""Seconds in which the processes that take over a role are counted."""
+"""Seconds over which the processes that take over a role are counted."""
 
 
 HERE = 3.0
-"""Seconds since a process was heard in which another one in its role is none that has taken its place."""
+"""Seconds since a process was last heard within which another process in its role is refused, as the first is still
+there.
+"""
 
 
 MOST_TALK = 1 << 20
-"""Bytes of questions, answers and other JSON that a trainer may send at once: far more than a job needs. It takes a
-server much longer to read than messages of as many bytes.
+"""The most bytes of questions, answers and other JSON that a trainer may send at once: far more than a job needs. A
+server reads them much more slowly than messages of the same size.
 """
 
 MOST_TALK_A_SECOND = 1 << 18
-"""Bytes of them that it may send in a second, in the long run."""
+"""The most bytes of such JSON that a trainer may send per second, on average."""
 
 TICK = 0.5
 """Seconds between two looks at the clock."""
@@ -244,50 +250,56 @@ IDLE = 2.0
 
 
 class SiteListener:
-    """What is told of the life of a site, and asked about it; every method may be overridden.
+    """Notified of the life of a site, and asked about it; every method may be overridden.
 
     A question is put to one listener after the other. The first answer other than None counts.
     """
 
     def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process that has come is let in; it is answered after this."""
+        """Called when a process that has connected is admitted, before it is answered."""
 
     def welcomed(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process that this one went to has let it in."""
+        """Called when a process to which this one connected has admitted it."""
 
     def met_foreign(self, peer: Peer) -> bool | None:
-        """A server that this process went to speaks another protocol: True if somebody here speaks it, too."""
+        """Called when a server to which this process connected speaks another protocol; returns True if the listener
+        speaks it.
+        """
         return None
 
     def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The answer to a question of another process."""
+        """The answer to a question of another process; None to leave it to other listeners."""
         return None
 
     def news(self, text: str, role: str, gone: bool) -> None:
-        """A trainer takes no part any more (`gone`), or again; the text is a sentence about it."""
+        """Called when a trainer takes no part any more (`gone`), or takes part again; the text is a sentence about
+        it.
+        """
 
     def turned(self) -> None:
-        """The machines of this process have gone as far as they can."""
+        """Called when the machines of this process have gone as far as they can."""
 
     def pausing(self) -> None:
-        """This process begins to wait for others."""
+        """Called when this process begins to wait for others."""
 
     def resumed(self) -> None:
-        """This process has waited: something has come, or nothing has for a while."""
+        """Called after a wait: something has come, or nothing has for some time."""
 
     def idle(self) -> None:
-        """Nothing has come for `IDLE` seconds, or for as many more."""
+        """Called when nothing has come for `IDLE` seconds, and again after each further period."""
 
     def unmet(self) -> Sequence[str] | None:
-        """The processes that have not taken part yet, as a person is told. By default, the trainers among them."""
+        """The processes that have not taken part yet, in words for the user; None for the default, the trainers among
+        them.
+        """
         return None
 
     def variable_bytes(self) -> int | None:
-        """How many bytes the variables of this process's server have. None: it is no server, and nothing is limited."""
+        """The bytes of the variables of this process's server; None if it has no server, and nothing is limited."""
         return None
 
     def waiting_bytes(self, trainer: int) -> int | None:
-        """How many bytes the messages of a trainer have that this process's server can't take yet."""
+        """The bytes of the messages of a trainer that this process's server can't take yet."""
         return None
 
 
@@ -297,10 +309,10 @@ _Answer = TypeVar("_Answer")
 class Site:
     """The machines of a cluster that run in this process, as `role`, and the connections to all other processes.
 
-    `ways` opens a connection to each role that this process goes to; such connections put what comes into `events`.
-    `patience`: seconds after which a server that can't be reached is given up by this trainer; 0: never. `keeps`:
-    whether what is taken may have to be sent again until its state was kept. `trainers_ended`: whether it is known that
-    the processes of all trainers have ended.
+    `ways` opens a connection to each role to which this process connects; received frames go into `events`. `patience`:
+    seconds after which this trainer gives up a server that it can't reach; 0: never. `keeps`: whether received messages
+    may have to be sent again until a state with them was saved. `trainers_ended`: whether it is known that the
+    processes of all trainers have ended.
     """
 
     def __init__(
@@ -322,23 +334,23 @@ class Site:
         self.events = Loop() if events is None else events
         self.incarnation = secrets.token_hex(8)
         self.joins: int | None = None
-        """The step from which this process, not the first in its role, takes part; in every greeting."""
+        """The step from which this process, which is not the first in its role, takes part; it is in every greeting."""
         self.greeted: set[str] = set()
         """The roles that have greeted this process."""
         self.refused = 0
-        """Connections that were ended since something was wrong with what came on them."""
+        """The number of connections that were ended because of an error in the received bytes."""
         self.among_trainers = bool(cluster.rings)
-        """Whether trainers exchange values with each other: then all have to agree on which of them are gone, and a
-        trainer that is gone can't take part again.
+        """Whether trainers exchange values with each other. If so, all have to agree on which of them are gone, and a
+        trainer that is gone can't rejoin.
         """
         self.told = Told(role, clock)
-        """Prints lines about what others do wrong."""
+        """Prints lines about errors of other processes."""
         self.unreached: dict[str, str] = {}
-        """Why the last connection to each role ended before this process was let in, as far as it is known."""
+        """For each role, why the last connection ended before this process was admitted, as far as it is known."""
         self.idle = 0.0
-        """Seconds of waiting since something has come, besides signs of life."""
+        """Seconds of waiting since the last frame other than a sign of life."""
         self.bytes_since_kept = 0
-        """Bytes of frames of messages that have come since the state was kept last."""
+        """Bytes of frames with messages received since the state was last saved."""
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
         self.part = Part(cluster, role, self._post)
@@ -350,49 +362,47 @@ class Site:
         self._keeps = keeps
         self._trainers_ended = trainers_ended
         self._gone_of: dict[str, set[str]] = {}
-        """The trainers that each server goes on without, as far as it has said so to this process."""
+        """The trainers without which each server continues, as far as it has said so to this process."""
         self._begun: dict[str, deque[float]] = {}
-        """When the last processes took each role from another one."""
+        """The times at which processes took each role from another one."""
         self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
-        """When to answer connections that are not let in, and why they aren't."""
+        """The connections to be refused later: the time, the connection, and the reason."""
         self._pause = LOOK
-        """Seconds to wait for events: few while somebody is to be gone to again."""
+        """Seconds to wait for events; few while a connection has to be opened again."""
         trainers = [trainer.name for trainer in cluster.trainers]
         self._comers = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
-        """The roles whose processes begin connections with this one: see `process.py`. No server calls anybody."""
+        """The roles whose processes connect to this one: see `process.py`. Servers connect to nobody."""
         for peer in self.peers.values():
-            peer.hear(clock())  # a process that has not come yet is not silent for longer than this one is there
+            peer.hear(clock())  # a process that has not come yet counts as heard when this one begins
         self._most = most_sent(cluster)
-        """Bytes of the largest frame that a trainer sends."""
+        """The size of the largest frame that a trainer sends, in bytes."""
         self._claims: dict[str, dict[str, float]] = {}
-        """For each trainer, those (this one included) that say it takes no part any more, and the time since which they
-        do.
-        """
+        """For each trainer, the trainers (this one included) that claim it takes no part any more, and since when."""
         self._why: dict[str, str] = {}
         """The reason for which each trainer has refused this one."""
         self._doubted: set[str] = set()
-        """The trainers of whose claims a line was printed."""
+        """The trainers whose claims were reported as doubtful."""
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
-        """Connections that this process has begun, by role, until they are welcomed."""
+        """Connections that this process has opened, by role, until they are welcomed."""
         self._redial: dict[str, float] = {}
-        """When to go to a role again."""
+        """The time at which to connect to a role again."""
         self._reported = 0.0
-        """The value of `idle` when listeners were told of it last."""
+        """The value of `idle` when listeners were last notified of it."""
         self._looked = clock()
         self._ending = Flag()
         self._questions = 0
-        """How many questions this process has asked."""
+        """The number of questions that this process has asked."""
 
     def listen(self, listener: SiteListener) -> None:
-        """From now on the listener is told, and asked, after those that were there before."""
+        """Adds a listener; it is called, and asked, after earlier ones."""
         self._listeners.append(listener)
 
     def _first(self, ask: Callable[[SiteListener], _Answer | None]) -> _Answer | None:
-        """The first answer that a listener gives."""
+        """The first answer of a listener other than None."""
         return next((answer for one in self._listeners if (answer := ask(one)) is not None), None)
 
-    # who takes part
+    # admission
 
     def _post(self, peer: Peer, messages: list[Message]) -> None:
         if peer.takes is not None:
@@ -403,7 +413,7 @@ class Site:
                 if not peer.refusal:
                     peer.refuse(f"answers of {peer.held + size} bytes to it are not confirmed")
                     refusing = Event(CALL, None, action=lambda: self.refuse(peer, peer.refusal))
-                    self.events.put(refusing)  # when the machines have had their turns
+                    self.events.put(refusing)  # after the machines have had their turns
                 return
             for joined in _joined(messages):
                 try:
@@ -414,12 +424,12 @@ class Site:
                 peer.post(body, self._clock())
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
-        """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
+        """Whether a trainer would leave more bytes of answers unconfirmed than it may, with `size` more."""
         variables = self._first(lambda one: one.variable_bytes())
         return variables is not None and peer.held + size > MOST_HELD + MORE_HELD * variables
 
     def require_room(self, peer: Peer) -> None:
-        """Raises WireError if too much of what a trainer has sent waits until others are as far."""
+        """Raises WireError if too many bytes of a trainer's messages wait until other trainers are as far."""
         if peer.brought <= MOST_HELD or peer.index < 0:
             return
         variables = self._first(lambda one: one.variable_bytes())
@@ -430,7 +440,7 @@ class Site:
             raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
 
     def go_to(self, role: str) -> None:
-        """Begins a connection to another role, and goes there again whenever it breaks."""
+        """Connects to another role, and connects again whenever the connection breaks."""
         peer = self.peers[role]
         connection = self._ways[role]()
         self._waiting_for[role] = connection
@@ -448,7 +458,7 @@ class Site:
         connection.send(Header(HELLO, 0, 0, 0), json_body(fields))
 
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
-        """Another process has connected: lets it in, or refuses it with a reason."""
+        """Admits another process that has connected, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
         if fields["role"] not in self._comers:
             raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
@@ -506,7 +516,9 @@ class Site:
         peer.connect(connection, received, self._clock())
 
     def _let_in(self, connection: Connection, peer: Peer) -> None:
-        """The other side of a connection is known. A trainer sends no larger frames than its programs have it send."""
+        """Marks the other side of a connection as admitted. A trainer may send frames up to the size that its programs
+        need.
+        """
         if peer.index < 0:
             connection.let_in()
             return
@@ -518,14 +530,14 @@ class Site:
         connection.let_in(self._most, refuse)
 
     def _require_few(self, peer: Peer) -> None:
-        """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
+        """Raises WireError if too many processes have taken a role one after the other, as each is remembered."""
         begun, now = self._begun.setdefault(peer.role, deque(maxlen=MOST_BEGUN)), self._clock()
         if len(begun) == MOST_BEGUN and now - begun[0] < BEGUN_IN:
             raise WireError(f"{MOST_BEGUN} processes have become {peer.role} within {lasting(BEGUN_IN)}")
         begun.append(now)
 
     def _note(self, connection: Connection, reason: str) -> None:
-        """A connection is over; why is remembered where this process has not been let in."""
+        """Records why a connection ended, if it ended before this process was admitted."""
         role = self._greeted_on(connection)
         if role is not None and reason:
             self.unreached[role] = visible(plain(reason))
@@ -534,14 +546,14 @@ class Site:
         return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
 
     def _answered(self, connection: Connection, kind: int, fields: Mapping[str, Any]) -> None:
-        """A process that this one went to has answered the greeting."""
+        """Handles the answer to the greeting of this process."""
         role = self._greeted_on(connection)
         if role is None:
             raise WireError("nobody was greeted on this connection")
         if kind == REFUSED:
             connection.close()
             self._forget(connection)
-            if fields.get("again"):  # such as one that has just ended, and has not been missed yet
+            if fields.get("again"):  # such as a process whose predecessor has just ended unnoticed
                 self.unreached[role] = visible(str(fields.get("reason")))
                 return
             self.hear_refusal(self.peers[role], connection, str(fields.get("reason")))
@@ -569,7 +581,7 @@ class Site:
             listener.welcomed(peer, fields)
 
     def _met_foreign(self, connection: Connection) -> None:
-        """A greeted process speaks another protocol. Raises Refused if no listener speaks it."""
+        """Handles a greeted process that speaks another protocol. Raises Refused if no listener speaks it."""
         role = self._greeted_on(connection)
         if role is None:
             return
@@ -580,13 +592,13 @@ class Site:
         del self._waiting_for[role], self._redial[role]
 
     def give_up(self, peer: Peer, why: str) -> None:
-        """A trainer's process takes no part any more, and may not come again; the others are told why."""
+        """Gives up a trainer's process, which may not rejoin; the others are sent the reason."""
         if peer.left or peer.index < 0:
             return
         self.part.take_out(peer)
         peer.give_up()
         self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
-        if self.among_trainers:  # where nobody takes part again
+        if self.among_trainers:  # where no trainer can rejoin
             self._claims.setdefault(peer.role, {})[self.role] = self._clock()
             self._spread(peer)
         else:
@@ -597,13 +609,15 @@ class Site:
             listener.news(f"{self.role}: {news}", about.role, gone)
 
     def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
-        """Tells the trainers of this package something about one of them."""
+        """Sends news about a trainer to the other trainers that use this protocol."""
         for peer in self.peers.values():
             if peer is not about and peer.index >= 0 and peer.connection is not None and peer.takes is None:
                 peer.send_answer(fields)
 
     def hear_of_others(self, teller: Peer, fields: Mapping[str, Any]) -> None:
-        """A server goes on without a trainer, or with it again; what the first server says is passed on."""
+        """Handles a server's news that it continues without a trainer, or with it again; the first such news is
+        reported.
+        """
         if teller.index >= 0 or self.among_trainers:
             return
         role = fields.get("without", fields.get("back"))
@@ -623,9 +637,10 @@ class Site:
                 self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
 
     def refuse(self, peer: Peer, reason: str) -> None:
-        """A process that was let in has said something wrong: it is told so, and takes no part any more.
+        """Refuses a process that was admitted and has sent something wrong: it is sent the reason, and takes no part
+        any more.
 
-        Raises Refused if it is a server, as a trainer can't go on without it.
+        Raises Refused if it is a server, as a trainer can't continue without it.
         """
         connection = peer.connection
         place = "" if connection is None else f" at {connection.address}"
@@ -642,7 +657,7 @@ class Site:
             self._forget(connection)
 
     def _spread(self, gone: Peer) -> None:
-        """Tells all others, and itself if it can hear, that a trainer takes no part any more."""
+        """Sends all others, and the trainer itself if it is connected, the news that it takes no part any more."""
         for peer in self.peers.values():
             if peer.connection is not None:
                 peer.send_answer({"gone": [gone.role]})
@@ -655,15 +670,15 @@ class Site:
         return [peer.role for peer in self.peers.values() if peer.given_up and self.among_trainers]
 
     def hear_of_gone(self, teller: Peer, fields: Mapping[str, Any]) -> None:
-        """Notes which trainers another one has given up."""
+        """Records which trainers another process has given up."""
         gone: Any = fields.get("gone")
         if self.among_trainers and isinstance(gone, list):
             for role in (str(role) for role in cast("list[Any]", gone)):
                 self._claim(role, teller.role, "it was not heard for too long, or has ended")
 
     def hear_refusal(self, peer: Peer, connection: Connection, reason: str) -> None:
-        """Another process does not let this one take part, or not any more. Raises Refused, unless it is one of several
-        trainers whose word counts that it has met.
+        """Handles a refusal of this process by another one. Raises Refused, unless the other is one of several trainers
+        that this one has met: then it counts as a claim.
         """
         if not (self.among_trainers and peer.incarnation):
             raise Refused(f"{peer.role} at {connection.address} refuses {self.role}: {reason}")
@@ -676,10 +691,10 @@ class Site:
                 self._why[teller] = visible(why)
 
     def judge_claims(self, now: float) -> None:
-        """Gives up the trainers of which others say with reason that they take no part any more. Raises Refused if this
+        """Gives up the trainers about which others justly claim that they take no part any more. Raises Refused if this
         one is among them.
 
-        The word of one is not enough where others hear the trainer: see `_believed`.
+        The claim of one trainer is not enough where others hear the trainer in question: see `_believed`.
         """
         for about in list(self._claims):
             peer = self.peers.get(about)
@@ -697,18 +712,18 @@ class Site:
                 self._doubt(about, now)
 
     def _doubt(self, about: str, now: float) -> None:
-        """Names, once, a trainer that says of one which is heard that it takes no part any more."""
+        """Reports, once, a trainer that claims another one takes no part any more although that one is heard here."""
         for teller, said in sorted(self._claims[about].items()):
             if now - said > self.terms.lease / 2 and teller not in self._doubted and not self.peers[teller].left:
                 self._doubted.add(teller)
                 self.told(f"{teller} says that {about} takes no part any more, which is heard here, and stays")
 
     def _believed(self, about: str, now: float) -> list[str]:
-        """Those who are right to say that a trainer takes no part any more; empty: nobody is.
+        """The trainers whose claim that another one takes no part any more is justified; empty if there are none.
 
-        They are if it is not heard here, either, or if they are most of the others. Of two that say it of each other,
-        one has to go: the one that said so long before the other, or, if their connection broke, the one with the
-        higher number.
+        The claim is justified if the trainer in question is not heard here either, or if most of the others claim it.
+        If two trainers claim it of each other, one has to go: the one that claimed it long before the other, or, if
+        their connection broke, the one with the higher number.
         """
         claims, lease = self._claims[about], self.terms.lease
         live = {self.role, *(role for role, peer in self.peers.items() if not peer.left)}
@@ -733,7 +748,7 @@ class Site:
         return next(trainer.index for trainer in self.cluster.trainers if trainer.name == role)
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
-        """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
+        """Ends a connection with a wrong frame; the answer has the reason, and says whether to connect again."""
         self.refused += 1
         self._note(connection, str(problem))
         if isinstance(problem, Objection) and not connection.known:
@@ -744,7 +759,7 @@ class Site:
         self._turn_away(connection, problem)
 
     def turn_away(self, now: float) -> None:
-        """Answers those who were not let in some time ago."""
+        """Answers the refused processes whose waiting time is over."""
         while self._turned_away and self._turned_away[0][0] <= now:
             _, connection, problem = self._turned_away.popleft()
             self._turn_away(connection, problem)
@@ -768,16 +783,20 @@ class Site:
                 self._redial[role] = self._clock() + self._rest(self.peers[role])
 
     def _rest(self, peer: Peer) -> float:
-        """Seconds until the next connection to a process. (One that was given up may run, and needs the refusal.)"""
+        """Seconds until the next connection to a process. (A process that was given up may still run, and needs the
+        refusal.)
+        """
         refused = peer.role in self._claims.get(self.role, ())
         if peer.given_up and peer.refusal and not refused:
-            return min(self.terms.lease / 4, 1.0)  # if both have refused each other, one has to know it soon
+            return min(self.terms.lease / 4, 1.0)  # if both have refused each other, one must learn of it soon
         return self.terms.lease / 4 if peer.given_up or refused else 0.2
 
-    # the loop
+    # running
 
     def run(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Goes on with the machines and with what comes from others until `done`; False if that takes too long."""
+        """Runs the machines and handles events until `done`; returns False if that takes longer than `timeout`
+        seconds.
+        """
         end = None if timeout is None else self._clock() + timeout
         self._looked = self._clock()
         while True:
@@ -796,7 +815,7 @@ class Site:
                 listener.resumed()
 
     def _await_events(self) -> None:
-        """Takes what comes, for which it waits a moment."""
+        """Handles events, for which it waits a moment."""
         begun = self._clock()
         try:
             event = self.events.get(timeout=self._pause)
@@ -815,12 +834,12 @@ class Site:
                 listener.idle()
 
     def waiting(self) -> list[Waiting]:
-        """What the machines of this process wait for."""
+        """The waits of the machines of this process."""
         machines = [self.cluster.machines[name] for name in sorted(self.own)]
         return [entry for machine in machines if (entry := machine.waiting()) is not None]
 
     def unmet(self) -> Sequence[str]:
-        """The processes that have not taken part yet: as a listener names them, or those of trainers."""
+        """The processes that have not taken part yet, as a listener names them, else the trainers among them."""
         named = self._first(lambda one: one.unmet())
         if named is not None:
             return named
@@ -828,11 +847,11 @@ class Site:
         return [peer.role for peer in coming if not peer.incarnation]
 
     def now(self) -> float:
-        """The time, in seconds from some moment."""
+        """The time, in seconds from an arbitrary moment."""
         return self._clock()
 
     def run_machines(self) -> None:
-        """Goes on with the machines as far as possible without others."""
+        """Runs the machines as far as possible without other processes."""
         with np.errstate(all="ignore"):
             self.cluster.scheduler.run()
 
@@ -855,7 +874,7 @@ class Site:
             event.action()
 
     def show_signs_of_life(self) -> None:
-        """Begins to send signs of life, also while the machines are busy."""
+        """Starts to send signs of life, which continue while the machines are busy."""
         pause = min(self.terms.lease / 10, 1.0)
 
         def tell() -> None:
@@ -871,7 +890,7 @@ class Site:
         now = self._clock()
         if now - self._looked < LOOK:
             return
-        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
+        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy or stopped, and could hear nobody
             for peer in self.peers.values():
                 peer.hear(now)
         self._looked = now
@@ -879,7 +898,7 @@ class Site:
         self.judge_claims(now)
         for peer in self.peers.values():
             if peer.connection is not None:
-                if now - peer.heard > self.terms.lease / 2:  # nothing comes through: another one may do, in time
+                if now - peer.heard > self.terms.lease / 2:  # another connection may be better
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
@@ -917,7 +936,7 @@ class Site:
             raise Misconduct(str(problem)) from None
 
     def _take_of(self, peer: Peer, connection: Connection, header: Header, data: Bytes) -> None:
-        """Takes a frame of a process that was let in."""
+        """Handles a frame of an admitted process."""
         peer.hear(self._clock())
         peer.confirmed(header.durable)
         if header.kind != ALIVE:
@@ -951,7 +970,7 @@ class Site:
             raise WireError("there was a greeting already")
 
     def _talks_much(self, peer: Peer, size: int) -> bool:
-        """Whether a trainer sends more JSON than it may, with so many bytes more."""
+        """Whether a trainer sends more JSON than it may, with `size` more bytes."""
         return peer.talks(size, self._clock(), MOST_TALK_A_SECOND) > MOST_TALK and peer.index >= 0
 
     # messages
@@ -970,7 +989,9 @@ class Site:
             self.part.deliver(peer, message)
 
     def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process ends. If its part is done, it counts as left, where it is certain that nothing more comes."""
+        """Handles the end of a process. If its part is done, it counts as left, provided that no more messages can
+        come.
+        """
         if fields.get("done") is True and (peer.index < 0 or self.among_trainers):
             peer.leave()
             self._redial.pop(peer.role, None)
@@ -978,15 +999,17 @@ class Site:
             self.give_up(peer, "its process has ended before its part was done")
 
     def count_bytes(self, size: int) -> None:
-        """So many bytes of messages have come, which are not in a kept state yet."""
+        """Adds to the bytes of messages that have come and that no saved state contains yet."""
         self.bytes_since_kept += size
 
     def begin_to_keep(self) -> None:
-        """A state is being kept that contains all that has come."""
+        """Resets these bytes, as a state is being saved that contains all messages received."""
         self.bytes_since_kept = 0
 
     def stop_keeping(self) -> None:
-        """Nothing that has come, or will come, need be sent again: the part of this process is done."""
+        """Confirms all messages received and to come, as the part of this process is done and nothing need be sent
+        again.
+        """
         self._keeps = False
         for peer in self.peers.values():
             peer.make_durable(peer.received)
@@ -994,8 +1017,8 @@ class Site:
     # questions to others
 
     def ask(self, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Asks another process, repeats the question on new connections, and waits for the answer. Raises Refused if
-        none comes.
+        """Asks another process, repeats the question on new connections, and returns the answer. Raises Refused if none
+        comes.
         """
         peer = self.peers[role]
         self._questions += 1
@@ -1013,13 +1036,15 @@ class Site:
         return self.answers.pop(role)
 
     def come_back_at(self, step: int) -> None:
-        """This process, not the first in its role, takes part from a step; every later greeting says so."""
+        """Sets the step from which this process, which is not the first in its role, takes part; every later greeting
+        has it.
+        """
         self.joins = step
 
     # the end
 
     def send_bye(self, done: bool) -> None:
-        """Tells all others that this process ends, and whether its part is done."""
+        """Notifies all others that this process ends, and whether its part is done."""
         self._ending.set()
         for peer in self.peers.values():
             if peer.connection is not None:
@@ -1028,14 +1053,15 @@ class Site:
 
     @property
     def confirmed(self) -> bool:
-        """Whether nothing that was sent could be lost any more."""
+        """Whether nothing that was sent can be lost any more."""
         return not any(peer.unconfirmed for peer in self.peers.values() if not peer.left)
 
 
 def plain(reason: str) -> str:
-    """Why a connection is over, without what libraries put around it: `[SSL: NAME] certificate has expired (_ssl.c:1)`.
+    """The reason why a connection is over, without the decoration of libraries: `[SSL: NAME] certificate has expired
+    (_ssl.c:1)`.
 
-    A number of the system's is put into words.
+    A system error number is replaced by its text.
     """
     number = _NUMBER.match(reason)
     return os.strerror(int(number[1])) if number else _AROUND.sub("", reason)
@@ -1045,7 +1071,7 @@ _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[
 
 
 def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Messages of one turn as they travel together: in one frame, or in several that are not too large."""
+    """Yields the messages of one turn in groups, each of which fits into one frame."""
     together: list[Message] = []
     size = 0
     for message in messages:

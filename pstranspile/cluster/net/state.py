@@ -1,7 +1,8 @@
-"""What a server keeps of itself on disk, so that a process started in its place goes on where it was.
+"""The saved state of a server, from which a process that replaces the server's process continues.
 
-The state is taken between two turns of the machines: every frame received is then taken in whole, and what was posted
-is among the frames sent. With it is kept how far each connection was, and the frames that the others may not have.
+The state is copied between two turns of the machines: every received frame has then been taken completely, and every
+posted message is among the sent frames. The state also contains the position of each connection, and the frames that
+other processes may not have.
 """
 
 from __future__ import annotations
@@ -31,33 +32,32 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 
 _PEERS = "@peers"
-"""The part of a saved state with the processes that the server talks to."""
+"""The key of a saved state with the processes that the server talks to."""
 
 _IN = "@in"
-"""The part of a saved state with the links to the server."""
+"""The key of a saved state with the links to the server."""
 
 _OUT = "@out"
-"""The part of a saved state with the links from the server."""
+"""The key of a saved state with the links from the server."""
 
 _ANNOUNCED = "@announced"
-"""The part of a saved state with the trainers that are to come back."""
+"""The key of a saved state with the trainers that are to rejoin."""
 
 _CALLS = "@calls"
-"""The part of a saved state with the calls of trainers of another system, and the number of the file with later
-ones.
+"""The key of a saved state with the calls of trainers of another system, and the number of the file with later calls.
 """
 
 MOST_BYTES = 1 << 26
-"""Bytes of messages after which the state is kept anyway: the others have to keep them until then."""
+"""Bytes of messages after which the state is saved early, as the senders have to keep the messages until then."""
 
 RETRY = 5.0
-"""Seconds after which it is tried again to keep a state that could not be written."""
+"""Seconds after which saving is tried again if the state could not be written."""
 
 
 class StateKeeper(SiteListener):
-    """Keeps the state of a server in `folder`, after every `every` updates and when trainers come or leave.
+    """Saves the state of a server in `folder`, after every `every` updates and when trainers join or leave.
 
-    `on_failure` is told why the state can't be written, once until it can be again.
+    `on_failure` is called with the reason if the state can't be written, once until it can be written again.
     """
 
     def __init__(
@@ -76,21 +76,21 @@ class StateKeeper(SiteListener):
         self.file = Path(folder, f"{server.name}.kept")
         self.every = every
         self._last = (0, -1)
-        """Updates, and how many trainers took part, when the state was kept last."""
+        """The numbers of updates and of live trainers when the state was last saved."""
         self._writing: dict[str, int] | None = None
-        """The frames of each peer that the state being written contains."""
+        """The last received frame of each peer in the state that is being written; None if none is."""
         self._failed: float | None = None
-        """When the state could not be written; None: the last time it could."""
+        """The time at which the state could not be written; None if the last attempt succeeded."""
         self._number = 0
-        """Number of the journal file that follows the state being written."""
+        """The number of the journal file that follows the state that is being written."""
         self.went_back = False
-        """Whether the server has gone on from a kept state."""
+        """Whether the server has continued from a saved state."""
         self._on_failure = on_failure
 
     def begin(self) -> None:
-        """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read.
+        """Restores the saved state, if there is one. Raises DiagnosticError if it can't be read.
 
-        Where trainers of another system take part, there is one from the beginning.
+        Where trainers of another system take part, a state is saved at the beginning.
         """
         if self.file.exists():
             self._go_back()
@@ -135,7 +135,7 @@ class StateKeeper(SiteListener):
         return self.server.updates, len(self.server.live)
 
     def turned(self) -> None:
-        """Keeps the state if it is time, and none is being written."""
+        """Saves the state if it is due and none is being written."""
         if self._writing is not None:
             return
         updates, members = self._now()
@@ -148,7 +148,7 @@ class StateKeeper(SiteListener):
 
     @property
     def _behind(self) -> bool:
-        """Whether others must still keep what was taken from them."""
+        """Whether other processes still have to keep messages that the server has taken."""
         return bool(self.journal and self.journal.held) or any(
             peer.received > peer.durable for peer in self.site.peers.values()
         )
@@ -165,7 +165,7 @@ class StateKeeper(SiteListener):
         self.site.begin_to_keep()
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
         if has_table(snapshot.values.values()):
-            self._write(snapshot)  # while the server waits: there may be no memory for a copy
+            self._write(snapshot)  # the server waits meanwhile, as there may be no memory for a copy
         else:
             Thread(target=self._write, args=(snapshot,), daemon=True).start()
 
@@ -178,7 +178,7 @@ class StateKeeper(SiteListener):
         self.site.events.put(Event(CALL, None, action=lambda: self._written(reason)))
 
     def _written(self, reason: str) -> None:
-        """The state is on disk: messages in it need not be sent again. A failure is reported once."""
+        """Handles the end of writing: the messages in the state need not be sent again. A failure is reported once."""
         assert self._writing is not None
         if not reason:
             for role, received in self._writing.items():
@@ -194,17 +194,17 @@ class StateKeeper(SiteListener):
         self._writing = None
 
     def finish(self) -> None:
-        """Keeps the state in which all trainers have left. If that can't be done, the job is over all the same."""
+        """Saves the state after all trainers have left. If that fails, the job ends all the same."""
         self.site.run(lambda: self._writing is None and (not self._behind or self._failed is not None))
 
     def end(self) -> None:
-        """The job is over: the state is needed no more."""
+        """Removes the saved state at the end of the job."""
         self.file.unlink(missing_ok=True)
         if self.journal is not None:
             self.journal.end()
 
     def _state(self, number: int) -> Snapshot:
-        """The state now; calls that come later are in the file with this number."""
+        """The present state; later calls are in the journal file with this number."""
         self._number = number
         machines = self.site.cluster.machines
         peers = {role: peer.state() for role, peer in self.site.peers.items()}

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, TextIO
 
 from pstranspile.ir.diagnostics import visible
 
-# Fetched values for display: a few numbers as they are, of more the smallest, the mean and the largest.
+# Fetched values for display: a few numbers are shown one by one; of more, the smallest, the mean and the largest.
 
 FEW = 4
-"""Numbers that are shown one by one."""
+"""The most numbers that are shown one by one."""
 
 
 class Shown(NamedTuple):
-    """What is shown of a value, or of the values of several trainers together.
+    """The displayed form of a value, or of the values of several trainers together.
 
-    `form` is "" for a number, else element type and dims: `f32[20, 3]`. `few` are the numbers of a value that has only
-    few; `low`, `mean` and `high` are of all numbers, or None where there are none.
+    `form` is "" for a number, else element type and dims: `f32[20, 3]`. `few` are the numbers of a value with at most
+    `FEW`; `low`, `mean` and `high` are of all numbers, or None where there are none.
     """
 
     form: str
@@ -41,11 +41,13 @@ class Shown(NamedTuple):
 
 
 NOTHING = Shown("no rows")
-"""What is shown of a trainer that was fed no rows."""
+"""The displayed form for a trainer that was fed no rows."""
 
 
 def shown(value: Any) -> Shown:
-    """What is shown of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None had no rows."""
+    """The displayed form of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None: there were
+    no rows.
+    """
     if value is None:
         return NOTHING
     from pstranspile.runtime.run.feeds import describe, is_number, numbers_of
@@ -59,7 +61,7 @@ def shown(value: Any) -> Shown:
 
 
 def together(values: Iterable[Shown]) -> Shown:
-    """What is shown of the values of one name on several trainers."""
+    """The displayed form of the values of one name on several trainers."""
     known = [value for value in values if value is not NOTHING] or [NOTHING]
     forms = list(dict.fromkeys(value.form for value in known if value.form))
     form = forms[0] + (" ..." if len(forms) > 1 else "") if forms else ""
@@ -77,7 +79,7 @@ def values_text(values: Mapping[str, Shown], prefix: str = "") -> str:
 
 
 def numbers_first(values: Mapping[str, Shown]) -> dict[str, Shown]:
-    """The same with single numbers in front, for lines whose end may be cut off."""
+    """The values, single numbers first, for lines whose end may be cut off."""
     return dict(sorted(values.items(), key=lambda item: item[1].form != ""))
 
 
@@ -88,7 +90,7 @@ PARENT = "PSTRANSPILE_PARENT"
 """The environment variable that says whether stdin ends when the parent does."""
 
 WATCHED = "PSTRANSPILE_WATCHED"
-"""The environment variable that says whether the parent wants to see the process at work."""
+"""The environment variable that says whether the parent displays the process at work."""
 
 WAITING = "waiting"
 """The state of a process that waits for others."""
@@ -115,22 +117,22 @@ class StatusPipe:
         """The last value of each field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
         self.has_reader: bool = self._stream is not None
-        """Whether a parent has started this process, and tells people of it."""
+        """Whether a parent has started this process and shows its reports to the user."""
         self._waits: Callable[[], Sequence[str]] = tuple
 
     def ask_for_waits(self, waits: Callable[[], Sequence[str]]) -> None:
-        """Has `waits` asked, from any thread, what the process waits for."""
+        """Sets the function that any thread may call to find out what the process waits for."""
         self._waits = waits
 
     def waits(self) -> Sequence[str]:
-        """A sentence for everything that the process waits for at the moment, as far as another thread can see it."""
+        """A sentence for each present wait of the process, as far as another thread can see it."""
         try:
             return self._waits()
-        except (RuntimeError, LookupError):  # what was looked at has changed meanwhile: nothing is waited for
+        except (RuntimeError, LookupError):  # the machines have changed meanwhile, so nothing waits
             return ()
 
     def __call__(self, **fields: Any) -> None:
-        """Sends one line, from any thread, with the seconds of CPU used. Nothing happens if the parent is gone: this
+        """Sends one line, from any thread, with the seconds of CPU used. Does nothing if the parent is gone, as this
         process then ends anyway.
         """
         fields["cpu"] = round(time.process_time(), 4)
@@ -146,18 +148,18 @@ class StatusPipe:
 
 
 AGAIN = 10.0
-"""Seconds after which a process whose parent has ended, and which is still there, is told again to end."""
+"""Seconds after which a process that still runs after its parent's end is sent the signal again."""
 
 
 def end_with_parent() -> None:
-    """Ends this process as by SIGTERM when its stdin is closed, however the parent ends."""
+    """Ends this process as by SIGTERM when its stdin is closed, in whatever way the parent ends."""
     if os.environ.get(PARENT) != "1":
         return
 
     def watch() -> None:
         while os.read(0, 1024):  # not through sys.stdin, whose lock would keep the process from ending
             pass
-        while True:  # what a signal raises is lost where Python ignores exceptions, as in a finalizer
+        while True:  # repeated, as an exception from a signal handler is lost in a finalizer
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(AGAIN)
 

@@ -1,4 +1,4 @@
-"""All machines of a job as processes on this host: started, watched, started again, ended."""
+"""Runs all machines of a job as processes on this host: starts, watches, restarts and ends them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from typing import IO, Any
 from pstranspile.cluster.net.metrics import Known
 from pstranspile.cluster.net.status import DONE, PARENT, STATUS, WATCHED
 
-# Folders of logs: those of an earlier run are set apart, and two runs never write into one folder at once.
+# Folders of logs: logs of an earlier run are moved away, and two runs never write into one folder at once.
 
 try:
     import fcntl
@@ -37,10 +37,10 @@ class LogsTaken(OSError):
 
 @contextmanager
 def log_folder(folder: Path, names: re.Pattern[str]) -> Generator[Path | None]:
-    """Makes a folder for logs, and keeps other runs out of it until the end of the block.
+    """Makes a folder for logs, and locks it until the end of the block.
 
-    Files in it whose names match are logs of an earlier run: they are moved into a new folder within, `earlier_1` or
-    the next number, which is given; None if there are none. Raises LogsTaken, OSError.
+    Files in it whose names match are logs of an earlier run: they are moved into a new subfolder, `earlier_1` or the
+    next number. Yields that subfolder, or None if there are no such logs. Raises LogsTaken, OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = _lock(folder)
@@ -52,7 +52,7 @@ def log_folder(folder: Path, names: re.Pattern[str]) -> Generator[Path | None]:
 
 
 def _lock(folder: Path) -> int | None:
-    """A handle that holds the lock of a folder; None where there are no locks."""
+    """Locks a folder; returns the handle, or None where there are no locks."""
     if fcntl is None:
         return None
     handle = os.open(folder, os.O_RDONLY)
@@ -80,17 +80,17 @@ def _set_apart(folder: Path, names: re.Pattern[str]) -> Path | None:
 
 
 _FIRST_ERROR_LINE = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
-"""The begin of a line of a log that is an error; the lines after it belong to it."""
+"""Matches the first line of an error in a log; the lines after it belong to it."""
 
 GRACE = 5.0
 """Seconds that a process has to end after SIGTERM."""
 
 SETTLE = 0.3
-"""Seconds in which the others come to wait for a process that has ended, and report it."""
+"""Seconds in which the other processes notice that one has ended, and report their waits."""
 
 
 class Member:
-    """A machine's process: its last reports, and how it ended."""
+    """The process of a machine: its last reports, and how it ended."""
 
     def __init__(self, role: str, command: Sequence[str], log: Path):
         self.role = role
@@ -102,34 +102,34 @@ class Member:
         self.pipe: IO[bytes] | None = None
         self.reported: dict[str, Any] = {}
         self._watched = False
-        """Whether it reports a few times a second which machines it waits for and how many messages it has sent."""
+        """Whether the process reports a few times a second its waits and the number of messages sent."""
         self.starts = 0
         self.ended: int | None = None
-        """Its exit status, below 0 for a signal; None while it runs."""
+        """The exit status, below 0 for a signal; None while the process runs."""
         self.places: Iterator[int] = itertools.count(1)
-        """Places for processes as they end; those of one supervisor share them."""
+        """Numbers the processes in the order in which they end; shared by all members of a supervisor."""
         self.noticed = 0
-        """Its place among the processes that have ended, by which the first one to end is known."""
+        """The number of this process in the order of ends, from which the first one to end is known."""
         self._rest = b""
 
     def begin_with(self, part: Path | None) -> None:
-        """Has the process begin with its part of a checkpoint; None: from the start-up program."""
+        """Makes the process begin with its part of a checkpoint; None: from the start-up program."""
         self._begin = [] if part is None else ["--begin", str(part)]
 
     def watch(self) -> None:
-        """Has the process report a few times a second."""
+        """Makes the process report a few times a second."""
         self._watched = True
 
     def count_with(self, places: Iterator[int]) -> None:
-        """Takes its place among the processes that end from those of one supervisor."""
+        """Sets the shared numbering of the processes in the order in which they end."""
         self.places = places
 
     def end(self, status: int) -> None:
-        """The process has ended, and is not started again."""
+        """Records the exit status of a process that is not restarted."""
         self.ended = status
 
     def start(self, why: str = "") -> None:
-        """Starts the process; its output goes to the log, after a line that says why it is started again."""
+        """Starts the process; its output goes to the log, after a line that says why it is restarted, if it is."""
         reading, writing = os.pipe()
         environment = {
             **os.environ,
@@ -158,7 +158,7 @@ class Member:
         self.noticed = next(self.places)
 
     def read(self) -> list[dict[str, Any]]:
-        """The reports of the process since the last call; none once its end of the pipe is closed."""
+        """The reports of the process since the last call; empty once its end of the pipe is closed."""
         assert self.pipe is not None
         data = self.pipe.read(1 << 16) or b""
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -171,11 +171,11 @@ class Member:
         return entries
 
     def known(self) -> Known:
-        """The process as metrics show it."""
+        """The state of the process for the metrics of the job: whether it runs, its starts, and its last reports."""
         return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.reported))
 
     def log_tail(self, most: int = 8) -> str:
-        """The last error in its log, in `most` lines; without one, the last three lines."""
+        """The last error in the process's log, in `most` lines; without one, the last three lines."""
         try:
             text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -188,7 +188,10 @@ class Member:
 
 
 def _own_modules() -> dict[str, str]:
-    """Lets a process import from the working folder only if this one does: files there may have names of libraries."""
+    """Environment variables that let a process import from the working folder only if this process does.
+
+    Files in that folder may have the names of libraries.
+    """
     try:
         here = os.getcwd()
     except OSError:  # it was removed
@@ -221,13 +224,15 @@ class Supervisor:
         self.on_look = on_look
         self.on_restart = on_restart
         self.failed: list[tuple[Member, int]] = []
-        """The processes that ended with an error and were not started again, each with its status, as they ended."""
+        """The processes that ended with an error and were not restarted, each with its status, in the order of their
+        ends.
+        """
         self.left_out: list[Member] = []
-        """The trainers that were given up and did not come back before the servers were done."""
+        """The trainers that were given up and did not rejoin before the servers were done."""
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> bool:
-        """Whether all machines did their work. Whatever happens, no process is left when this returns."""
+        """Runs the machines; returns whether all did their work. In any case no process is left afterwards."""
         try:
             for member in self.members.values():
                 self._start(member)
@@ -248,8 +253,9 @@ class Supervisor:
         return not (self.failed or self.left_out)
 
     def _too_late(self) -> list[Member]:
-        """The trainers that come too late: the servers are done without them. Without servers, a trainer ends when all
-        running trainers have done their steps.
+        """The trainers that are too late because the servers are done without them.
+
+        Without servers, a trainer ends when all running trainers have done their steps.
         """
         servers = [member for member in self.members.values() if member.role.startswith("pserver")]
         ended = [member.ended == 0 for member in servers or self.members.values()]
@@ -279,7 +285,7 @@ class Supervisor:
             return
         if member.pipe is not None:
             self._read_to_the_end([member])
-        if member.reported.get("state") == DONE:  # whatever ended it, its part was done
+        if member.reported.get("state") == DONE:  # its part was done, however it ended
             status = 0
         if status and member.starts <= self.restarts:
             again = f"{member.role} has ended {how_it_ended(status)}, and is started again"
@@ -322,12 +328,12 @@ class Supervisor:
 
 
 def how_it_ended(status: int) -> str:
-    """How a process ended: `with status 1`, or `by SIGKILL`."""
+    """How a process ended, in words: `with status 1`, or `by SIGKILL`."""
     if status >= 0:
         return f"with status {status}"
     try:
         return f"by {signal.Signals(-status).name}"
-    except ValueError:  # one without a name
+    except ValueError:  # a signal without a name
         return f"by signal {-status}"
 
 

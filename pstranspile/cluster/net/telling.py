@@ -1,7 +1,7 @@
-"""Lines on stderr about what a machine of a job meets: whom it refuses, and what it can't do.
+"""Lines on stderr about the events of a machine: the processes that it refuses, and what it can't do.
 
-Others choose the texts in them, and how many there are. So a line is one line, shows what a terminal would obey as
-escapes, and of many like it only some are printed.
+Other processes decide on texts in these lines, and on their number. So each message is printed as one line, control
+characters are escaped, and of many similar lines only some are printed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pstranspile.ir.diagnostics import visible
 
 MOST = 4000
-"""Characters of a line."""
+"""The most characters of a line."""
 
 AT_ONCE = 20
-"""The most lines that may come at once."""
+"""The most lines that are printed at once."""
 
 SECONDS = 10.0
-"""Seconds between two lines after that; a line says how many were left out before it."""
+"""Seconds between two lines after that; a line says how many were omitted before it."""
 
 
 def tell(role: str, text: str) -> None:
@@ -27,7 +27,9 @@ def tell(role: str, text: str) -> None:
 
 
 class Told:
-    """Prints lines about the machine `role`, of which others can cause any number. `clock` gives seconds."""
+    """Prints lines about the machine `role`, at a limited rate, as others can cause any number. `clock` gives
+    seconds.
+    """
 
     def __init__(self, role: str, clock: Callable[[], float]):
         self._role, self._clock = role, clock
@@ -35,7 +37,7 @@ class Told:
         self._left_out = 0
 
     def __call__(self, text: str) -> None:
-        """Prints a line, unless there were too many."""
+        """Prints a line, or counts it as omitted if there were too many."""
         now = self._clock()
         self._room = min(self._room + (now - self._looked) / SECONDS, float(AT_ONCE))
         self._looked = now

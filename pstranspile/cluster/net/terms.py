@@ -1,4 +1,4 @@
-"""What the processes of a job agree on, and why one of them is not let in."""
+"""The terms on which the processes of a job agree, and the reasons for refusing one of them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 
 MOST_STEPS = 1 << 40
-"""More steps than any trainer takes."""
+"""The bound of the steps of a trainer."""
 
 MOST_HELD = 1 << 30
 """The bytes of answers that a trainer may always leave unconfirmed."""
 
 MORE_HELD = 8
-"""The multiple of the bytes of the server's variables that a trainer may leave unconfirmed besides: more than it asks
-for before it waits.
+"""The multiple of the bytes of the server's variables that a trainer may leave unconfirmed in addition: more than it
+requests before it waits.
 """
 
 MOST_NAME = 64
-"""Characters of the name that a process gives itself."""
+"""The most characters in the random name of a process."""
 
 
 class Terms(NamedTuple):
-    """What the processes of a job agree on, and how patient they are (in seconds).
+    """The terms on which the processes of a job agree, and the time after which one gives up another.
 
-    `job` is the hash of all programs. Whoever was not heard for `lease` is given up. Signs of life are sent every
-    `lease / 10`, but at least every second; after half a lease without any, another connection is tried.
+    `job` is the hash of all programs. A process that was not heard for `lease` seconds is given up. Signs of life are
+    sent every `lease / 10` seconds, but at least every second; after half a lease without any, another connection is
+    tried.
     """
 
     job: str
@@ -37,7 +38,7 @@ class Terms(NamedTuple):
     lease: float = 30.0
 
     def require(self, fields: Mapping[str, Any], role: str, others: Container[str]) -> None:
-        """Raises Objection if a greeting, that has come to `role`, is not of one of the others of this job."""
+        """Raises Objection unless a greeting that has come to `role` is from one of the other processes of this job."""
         if not secrets.compare_digest(_bytes(str(fields.get("token", ""))), _bytes(self.token)):
             raise WrongToken("the token is another")
         if fields.get("job") != self.job:
@@ -54,9 +55,9 @@ def _bytes(text: str) -> bytes:
 
 
 class Refused(Exception):
-    """Another process does not let this one take part, for the reason in the message.
+    """Another process refuses this one, for the reason in the message.
 
-    The reason may be the other process's text: what a terminal would obey is shown as escapes.
+    The reason may be the other process's text, so control characters are shown as escapes.
     """
 
     def __init__(self, reason: str):
@@ -64,23 +65,25 @@ class Refused(Exception):
 
 
 class Objection(WireError):
-    """Why a process is not let in, now and later."""
+    """The reason why a process is refused, now and later."""
 
 
 class WrongToken(Objection):
-    """A process is not let in that may have guessed: it is answered late."""
+    """A process with a wrong token is refused. As it may have guessed, it is answered late."""
 
 
 class Misconduct(WireError):
-    """Why a process takes no part any more that was let in: something is wrong with what it says, though undamaged."""
+    """The reason why a process that was admitted is removed from the job: its frames are undamaged, but their content
+    is wrong.
+    """
 
 
 MOST = 1 << 62
-"""More than anything that is counted."""
+"""The bound of all counts."""
 
 
 def number_of(fields: Mapping[str, Any], name: str) -> int:
-    """A field that counts something; 0 if it is not there. Raises WireError if it is no such number."""
+    """The count in a field; 0 if the field is missing. Raises WireError if it is no such number."""
     value = fields.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST:
         raise WireError(f"{name} is no number")
@@ -88,7 +91,7 @@ def number_of(fields: Mapping[str, Any], name: str) -> int:
 
 
 def step_of(fields: Mapping[str, Any], name: str) -> int | None:
-    """A field with a trainer's step; None if there is none. Raises WireError if it is no such number."""
+    """The step of a trainer in a field; None if there is none. Raises WireError if it is no such number."""
     if fields.get(name) is None:
         return None
     step = number_of(fields, name)
@@ -111,7 +114,7 @@ def is_address(text: str) -> bool:
 
 
 def require_apart(addresses: Mapping[str, str]) -> None:
-    """Raises DiagnosticError if two machines are at one address."""
+    """Raises DiagnosticError if two machines have the same address."""
     at: dict[str, str] = {}
     for role, address in addresses.items():
         other = at.setdefault(address, role)
@@ -122,7 +125,7 @@ def require_apart(addresses: Mapping[str, str]) -> None:
 def role_of_environment(
     environment: Mapping[str, str], known: Mapping[str, str], trainers: int = 0
 ) -> tuple[str, dict[str, str]]:
-    """The role, and the addresses in the environment that replace those of the job.
+    """The role of this process, and the addresses in the environment that replace those of the job.
 
     `known` has the job's addresses by role: of servers, or of trainers in a job without servers. `trainers` is the
     number of trainers (0: not known). Raises DiagnosticError if the environment has no role, or one of another job.
@@ -151,7 +154,7 @@ def role_of_environment(
 
 
 def _listed(environment: Mapping[str, str], known: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
-    """The addresses that one of these variables lists, in the order of the machines."""
+    """The addresses that one of these environment variables lists, by role in the order of the machines."""
     name = next((name for name in variables if environment.get(name)), "")
     given = [text.strip() for text in environment.get(name, "").split(",") if text.strip()]
     roles = sorted(known, key=lambda role: (len(role), role))

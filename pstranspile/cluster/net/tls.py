@@ -1,4 +1,4 @@
-"""Authentication between processes: TLS certificates that both sides show, or none within one host."""
+"""Authentication between processes: TLS with certificates on both sides, or none within one host."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 
 AUTHORITY = "ca.crt"
-"""The file of the authority that has signed all certificates of the job."""
+"""The file with the certificate of the authority that has signed all certificates of the job."""
 
 CERTIFICATE = "tls.crt"
-"""The file of a machine's own certificate."""
+"""The file with a machine's own certificate."""
 
 KEY = "tls.key"
-"""The file of the key of a machine's certificate."""
+"""The file with the key of a machine's certificate."""
 
 
 class Credentials(NamedTuple):
-    """What is needed to listen, and to call; both sides show a certificate."""
+    """The TLS contexts for listening and for calling; both sides present a certificate."""
 
     listening: ssl.SSLContext
     calling: ssl.SSLContext
@@ -49,7 +49,9 @@ def read_credentials(folder: str) -> Credentials:
 
 
 def _no_pass_phrase() -> str:
-    """OpenSSL would ask the terminal for one."""
+    """Raises DiagnosticError for an encrypted key, whose pass phrase OpenSSL would otherwise ask for on the
+    terminal.
+    """
     message = f"{KEY} is encrypted; a process that nobody sits at can't ask for its pass phrase"
     raise DiagnosticError([error("start-tls", message)])
 
@@ -63,7 +65,7 @@ def _require_readable(path: Path) -> None:
 
 
 def require_guarded(addresses: Mapping[str, str], roles: Iterable[str]) -> None:
-    """Raises DiagnosticError if one of these machines is not on this host, where traffic could be overheard."""
+    """Raises DiagnosticError if one of these machines is not on this host, as traffic could be overheard."""
     findings = [
         error("start-tls", f"{role} is at {addresses[role]}, which is not on this host; give --tls DIR, or --insecure")
         for role in roles
@@ -80,20 +82,20 @@ def _on_this_host(address: str) -> bool:
         return host == "localhost"
 
 
-# TLS between the bytes of a channel and those on its socket.
+# TLS between a channel and its socket.
 #
 # OpenSSL works in memory here. On a socket of its own it would call the system for every record of 16 KiB, twice when
 # it reads, and wake the other side as often; so it is called once for many records.
 
 RECORD = 1 << 14
-"""Bytes of a record at most; each costs a header, a tag and a call."""
+"""The most bytes of a record; each record costs a header, a tag and a call."""
 
 CHUNK = 1 << 19
-"""Bytes that are read at once."""
+"""The bytes that one call reads."""
 
 SEALED = 1 << 16
-"""Bytes that are sealed at once: so few that they stay in the cache of the processor on their way through OpenSSL, and
-that the other side opens the first ones while this one seals the next.
+"""The bytes that are encrypted at once: so few that they stay in the processor's cache on their way through OpenSSL,
+and that the other side decrypts the first ones while this side encrypts the next.
 """
 
 
@@ -102,14 +104,14 @@ MOST_HANDSHAKE = 1 << 17
 
 
 MOST_FRUITLESS = 1 << 17
-"""Bytes that may come in a turn without one byte of a message, such as changes of keys; and bytes of answers to them
-that the other side may leave unread.
+"""The most bytes that may come in a turn without one byte of a message, such as changes of keys; and the most bytes of
+answers to them that the other side may leave unread.
 """
 
 
 class Guard:
-    """One side of a guarded connection on `sock`, which does not block. Its calls raise OSError where it is over, and
-    BlockingIOError or SSLWantReadError where the caller must wait for the socket.
+    """One side of a guarded connection on `sock`, which does not block. Its methods raise OSError if the connection is
+    over, and BlockingIOError or SSLWantReadError if the caller must wait for the socket.
     """
 
     def __init__(self, sock: Any, context: ssl.SSLContext, server: bool, name: str):
@@ -120,10 +122,10 @@ class Guard:
         self._shaking = 0
         """Bytes of the handshake that have come."""
         self._sealed = memoryview(b"")
-        """What is sealed and not sent yet."""
+        """The encrypted bytes that are not sent yet."""
 
     def shake_hands(self) -> None:
-        """Goes on with the handshake, until it is done or the other side has to go on. Raises WireError if that says
+        """Continues the handshake, until it is done or the other side has to continue. Raises WireError if that sends
         more than a handshake.
         """
         while True:
@@ -135,7 +137,7 @@ class Guard:
                 if self._shaking > MOST_HANDSHAKE:
                     raise WireError(f"a handshake has more than {MOST_HANDSHAKE} bytes") from None
             except ssl.SSLError:
-                self.flush()  # the alert for the other side
+                self.flush()  # sends the alert to the other side
                 raise
             else:
                 self.flush()
@@ -143,12 +145,12 @@ class Guard:
 
     @property
     def unsent(self) -> bool:
-        """Whether something is sealed and not sent yet."""
+        """Whether encrypted bytes are not sent yet."""
         return bool(self._sealed) or self._goes.pending > 0
 
     @property
     def heard(self) -> bool:
-        """Whether something of the handshake has come."""
+        """Whether bytes of the handshake have come."""
         return self._shaking > 0
 
     @property
@@ -157,9 +159,9 @@ class Guard:
         return self._side.pending() > 0 or self._came.pending > 0
 
     def read(self, room: memoryview) -> int:
-        """Puts what has come into `room`, as far as it fits; gives how many bytes, 0 at the end.
+        """Decrypts received bytes into `room`, as many as fit; returns their number, 0 at the end.
 
-        A record holds 16 KiB, and one call reads one record: this loop is all that is done for each.
+        A record has 16 KiB, and one call reads one record, so this loop does nothing else.
         """
         read: Any = self._side.read
         came, size, at = self._came, len(room), 0
@@ -196,7 +198,7 @@ class Guard:
         return size
 
     def write(self, out: deque[memoryview], most: int = 1 << 62) -> None:
-        """Seals and sends pieces, and takes them out; about so many bytes at most."""
+        """Encrypts and sends pieces, and removes them from `out`; about `most` bytes at most."""
         self.flush()
         while out and most > 0:
             sealed = 0
@@ -206,7 +208,7 @@ class Guard:
             self.flush()
 
     def flush(self) -> None:
-        """Sends what is sealed."""
+        """Sends the encrypted bytes."""
         while self._sealed or self._goes.pending:
             if not self._sealed:
                 self._sealed = memoryview(self._goes.read())
@@ -214,7 +216,9 @@ class Guard:
 
 
 def _next_piece(out: deque[memoryview]) -> Bytes:
-    """Takes out what is sealed next: as many small pieces as fit into one record, or a part of a large one."""
+    """Removes and returns the bytes to encrypt next: as many small pieces as fit into one record, or a part of a large
+    one.
+    """
     if len(out[0]) > SEALED:
         piece, out[0] = out[0][:SEALED], out[0][SEALED:]
         return piece

@@ -1,7 +1,8 @@
-"""What the processes of a job do, written down with the time: turns of machines, steps, and the messages between them.
+"""Traces of the processes of a job: turns of machines, steps, and the messages between them, with times.
 
-Every process writes a file of its own. The files of a job, whose processes have one clock, are put together to what
-`run` shows of a simulated cluster: a chart, the traffic, and a trace for Chrome's `about:tracing` or Perfetto.
+Every process writes a file of its own. The files of a job, whose processes have one clock, are combined into the
+results that `run` shows of a simulated cluster: a chart, the traffic, and a trace for Chrome's `about:tracing` or
+Perfetto.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.site import Site
 from pstranspile.runtime.run.source import Source
 
-# Where the time of a process goes: by type of op, and what it does between its programs.
+# Profiles of a process: its time by type of op, and by activity between its programs.
 #
-# The thread that plays the machine is looked at a few hundred times a second, so that nothing is measured around each
-# of many small ops. What is found counts for the time since the last look.
+# The thread that runs the machine is sampled a few hundred times a second, so that nothing is measured around each
+# of many small ops. A sample counts for the time since the last one.
 
 PAUSE = 0.004
-"""Seconds between looks."""
+"""Seconds between samples."""
 
 WAITING = "(waiting)"
 """The name in a profile of time spent waiting."""
@@ -43,7 +44,7 @@ _WIRE = tuple(f"/net/{name}.py" for name in ("channel", "transport", "frames", "
 
 
 class Profile:
-    """Looks at the thread that has made it, until it is closed."""
+    """Samples the thread that has created it, until it is closed."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -63,14 +64,14 @@ class Profile:
             before = now
 
     def close(self) -> dict[str, float]:
-        """Ends it; gives the seconds by what was done."""
+        """Ends sampling; returns the seconds by activity."""
         self._over.set()
         self._looking.join()
         return self.seconds
 
 
 def doing(frame: FrameType | None) -> str:
-    """What a thread does that stands there: the type of an op, or one of the names above."""
+    """The activity of a thread at this frame: the type of an op, or one of the names above."""
     outside = ""
     while frame is not None:
         source = frame.f_globals.get("__source__")
@@ -87,7 +88,7 @@ def doing(frame: FrameType | None) -> str:
 
 
 def table(by_role: Mapping[str, Mapping[str, float]]) -> str:
-    """The profiles of machines as a table: what costs most first, waiting last."""
+    """The profiles of machines as a table: the most expensive activity first, waiting last."""
     lines: list[str] = []
     for role, seconds in by_role.items():
         total = sum(seconds.values()) or 1.0
@@ -104,7 +105,7 @@ STEP = "step"
 """The kind of a span in which a trainer makes a step."""
 
 SENT = "sent"
-"""The kind of a span in which what was posted is sent."""
+"""The kind of a span in which posted messages are sent."""
 
 
 def _now() -> int:
@@ -112,9 +113,9 @@ def _now() -> int:
 
 
 class Span(NamedTuple):
-    """Something that a process did: from when to when, in microseconds; `machine` did it, or what it sent was for it.
+    """An activity of a process: from when to when, in microseconds; `machine` did it, or was sent the messages.
 
-    `step` is the index of a step, `messages` how many were taken or sent, with so many `bytes` of values.
+    `step` is the index of a step, `messages` how many were taken or sent, with `bytes` of values.
     """
 
     what: str
@@ -127,13 +128,13 @@ class Span(NamedTuple):
 
 
 class Tracing(TurnHook, TrainerListener):
-    """Writes what the process of a site does to a file; to be made before the machines begin."""
+    """Writes the activities of a site's process to a file. It must be made before the machines begin."""
 
     def __init__(self, site: Site, path: str):
         self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         self._own = site.own
         self._began: int | None = None
-        """When the step under way began."""
+        """The time at which the current step began."""
         for machine in site.cluster.machines.values():
             machine.hook(self)
             if machine.name in site.own and isinstance(machine, Trainer):
@@ -143,7 +144,9 @@ class Tracing(TurnHook, TrainerListener):
         self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
-        """A machine of this process has a turn, or what was posted to one of another is sent, unless it is put off."""
+        """Records a turn of a machine of this process, or the sending of messages to another machine, unless it is
+        postponed.
+        """
         messages, begin = list(machine.inbox), _now()
         if machine.name not in self._own:
             turn()
@@ -167,7 +170,7 @@ class Tracing(TurnHook, TrainerListener):
         self._write(Span(SENT, target, begin, _now(), messages=len(messages), bytes=size))
 
     def step_done(self, trainer: Trainer, step: int) -> None:
-        """A trainer of this process has done a step."""
+        """Records a step of a trainer of this process."""
         end = _now()
         self._write(Span(STEP, trainer.name, end if self._began is None else self._began, end, step))
         self._began = None
@@ -178,8 +181,8 @@ class Tracing(TurnHook, TrainerListener):
 
 
 class Traced(NamedTuple):
-    """A job as its processes have written it down: what each did, and what became of messages. Times are microseconds
-    since the first of all.
+    """The traces of a job's processes: their activities, and the events of messages. Times are microseconds since the
+    first activity.
     """
 
     spans: Mapping[str, Sequence[Span]]
@@ -187,7 +190,7 @@ class Traced(NamedTuple):
 
 
 def read_traced(files: Mapping[str, str]) -> Traced:
-    """Puts the files of processes together; `files` are by role. A last line that is not whole is left out."""
+    """Combines the files of processes, by role. An incomplete last line is left out."""
     spans: dict[str, list[Span]] = {role: [] for role in files}
     events: list[Event] = []
     for role, file in files.items():
@@ -210,7 +213,7 @@ def read_traced(files: Mapping[str, str]) -> Traced:
 def trace_of(traced: Traced, recorder: Recorder) -> str:
     """The text of a trace file: a process for each role, a thread for each of its machines, and one that sends.
 
-    An arrow goes from where messages are sent to the turn that takes the last of them.
+    An arrow goes from the sending of messages to the turn that takes the last of them.
     """
     result: list[dict[str, Any]] = []
     arrows = _Arrows(traced.events)
@@ -247,7 +250,7 @@ def _name(span: Span, recorder: Recorder) -> str:
 
 
 class _Arrows:
-    """Numbers of arrows, by where and when messages were sent and taken."""
+    """The numbers of arrows, by the place and time of sending and taking."""
 
     def __init__(self, events: Sequence[Event]):
         last: dict[tuple[str, str, int], Event] = {}
@@ -264,7 +267,7 @@ class _Arrows:
                 self._taken.setdefault((end.target, end.tick), []).append(number)
 
     def from_(self, span: Span) -> list[int]:
-        """The arrows that begin where something was sent."""
+        """The arrows that begin at a sending."""
         return self._sent.get((span.machine, span.begin), [])
 
     def to(self, span: Span) -> list[int]:

@@ -1,6 +1,6 @@
-"""How frames travel: a socket for each pair of processes that talk.
+"""The transport of frames: a socket for each pair of processes that talk.
 
-A port takes connections with frames and machines of Fluid, which use gRPC: the first bytes decide.
+A port accepts connections with frames and those of Fluid's machines, which use gRPC: the first bytes decide.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
 MOST_STRANGERS = 32
-"""The most connections on which nobody was let in yet."""
+"""The most connections that have not been admitted yet."""
 
 PATIENCE = 10.0
-"""Seconds that such a connection may last."""
+"""Seconds that a connection may last without being admitted."""
 
 BACKLOG = 128
 """The most connections that wait to be accepted."""
@@ -47,13 +47,13 @@ MOST_ACCEPTED = 16
 """The most connections that are accepted in a turn."""
 
 MOST_CALLERS = 16
-"""Connections of known clients of gRPC for each trainer of the job."""
+"""The most connections of known gRPC clients for each trainer of the job."""
 
 _TOUCHED = 1 << 20
-"""Bytes of a frame for which memory is taken when its header has come."""
+"""Bytes of a frame for which memory is allocated as soon as its header has come."""
 
 MOST_UNREAD = 1 << 16
-"""Pieces of frames that a peer may leave unread; each frame has two."""
+"""The most pieces of frames that a peer may leave unread; each frame has two."""
 
 
 def place_of(address: str) -> tuple[str, int]:
@@ -65,17 +65,19 @@ def place_of(address: str) -> tuple[str, int]:
 
 
 def is_taken(address: str) -> bool:
-    """Whether somebody listens at an address. (A port that is kept for a process lets others listen on it as well.)"""
+    """Whether a process listens at an address. (A port that is reserved for a process lets others listen on it as
+    well.)
+    """
     host, port = place_of(address)
     try:
         with socket.create_connection((host or "localhost", port), 1.0) as connection:
-            return connection.getpeername() != connection.getsockname()  # the system may give a socket its own end
+            return connection.getpeername() != connection.getsockname()  # the system may connect a socket to itself
     except OSError:
         return False
 
 
 class Frames(Reading):
-    """A connection on which frames come and go; `known` is set once the other side has been let in."""
+    """A connection for frames; `known` is set once the other side has been admitted."""
 
     def __init__(self, events: Loop, address: str, known: bool, channel: Channel | None = None):
         self.address = address
@@ -88,18 +90,18 @@ class Frames(Reading):
         self._at = 0
         self._frames = 0
         self._broken = False
-        """Whether what comes is no frame any more."""
+        """Whether the received bytes are no frame any more."""
         self.most = MOST_BODY
-        """Bytes of the largest body that the other side may send once it has been let in."""
+        """The size of the largest body that the other side may send once it has been admitted."""
         self.on_long: Callable[[int], object] | None = None
-        """Told of the size of a larger one, whose sender has said its last."""
+        """Called with the size of a larger body; nothing more is read from its sender."""
 
     def use(self, channel: Channel) -> None:
-        """The frames come and go on this channel."""
+        """Sets the channel on which the frames are sent and received."""
         self.channel = channel
 
     def let_in(self, most: int = MOST_BODY, on_long: Callable[[int], object] | None = None) -> None:
-        """The other side may send frames from now on: see `Connection`."""
+        """Admits the other side: see `Connection`."""
         self.known, self.most, self.on_long = True, most, on_long
 
     @property
@@ -108,8 +110,8 @@ class Frames(Reading):
         return self.channel is not None and self.channel.guarded
 
     def send(self, header: Header, body: bytes, body_sum: Callable[[], int] | None = None) -> None:
-        """Sends a frame; nothing happens if the connection is closed. One whose other side reads nothing of very many
-        is ended. `body_sum` gives the check sum of the body, if it is known.
+        """Sends a frame; does nothing if the connection is closed. Ends a connection whose other side leaves very many
+        frames unread. `body_sum` returns the check sum of the body, if it is known.
         """
         channel = self.channel
         if channel is not None:
@@ -126,7 +128,7 @@ class Frames(Reading):
             self._events.put(Event(CLOSED, self, reason=reason))
 
     def close(self) -> None:
-        """Ends the connection once all bytes are sent."""
+        """Closes the connection once all bytes are sent."""
         if self.channel is not None:
             self.channel.close()
 
@@ -135,7 +137,7 @@ class Frames(Reading):
         return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._at :]
 
     def came(self, size: int) -> bool:
-        """So many bytes have been put there; gives whether a frame is complete."""
+        """Takes `size` bytes that were written to `room()`; returns whether a frame is complete."""
         if self._broken:
             return True
         self._at += size
@@ -145,7 +147,7 @@ class Frames(Reading):
             try:
                 self._begin_body(read_size(self._head))
             except WireError:
-                self._broken = True  # the receiver of the event refuses it
+                self._broken = True  # the receiver of the event refuses the frame
                 self._events.put(Event(FRAME, self, self._head))
                 return True
             if self._at < len(self._data) or self._broken:
@@ -182,12 +184,12 @@ class Frames(Reading):
         self._events.put(Event(CLOSED, self, reason=reason))
 
     def ended(self, reason: str) -> None:
-        """The connection is over."""
+        """Called when the connection is over."""
         self._events.put(Event(CLOSED, self, reason=reason))
 
 
 def _untouched(size: int) -> memoryview:
-    """Room for a frame, which takes memory only as far as the frame has come. Raises MemoryError."""
+    """A buffer for a frame, which uses memory only as far as the frame has come. Raises MemoryError."""
     room: Any = np.empty(size, "uint8")
     return room.data
 
@@ -211,8 +213,8 @@ class _Newcomer(Reading):
 
     @property
     def progress(self) -> int:
-        """How far it has come: it is being closed, has said nothing, speaks a protocol, brings a large call, or has
-        shown a certificate.
+        """How far the connection has come: 0 if it is being closed, 1 if it has sent nothing; one more each for the
+        start of a protocol or of TLS and for a large call, and two more for a certificate.
         """
         if self.channel.closed:
             return 0
@@ -225,7 +227,9 @@ class _Newcomer(Reading):
         return memoryview(self._first)[self._at :]
 
     def came(self, size: int) -> bool:
-        """So many of the first bytes are here. Raises WireError if they are nobody's."""
+        """Takes `size` of the first bytes, which decide the protocol. Raises WireError if no protocol begins with
+        them.
+        """
         self._at += size
         if self._at < len(self._first):
             return False
@@ -247,16 +251,16 @@ class _Newcomer(Reading):
         return False
 
     def ended(self, reason: str) -> None:
-        """Nobody has come after all."""
+        """Called when the connection is over before its first bytes have come."""
 
 
 class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
-    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
-    log about strangers whose connections were closed: any number, with their own words in them. `others` are spoken in
-    place of frames and gRPC: for the first bytes of each, what makes sense of it. `shared`: others may listen at the
-    address as well.
+    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` is called with
+    lines for the log about closed connections that were not admitted: any number, with texts from the other side.
+    `others` are protocols in place of frames and gRPC: for the first bytes of each, the function that makes its reader.
+    `shared`: other processes may listen at the address as well.
     """
 
     unknown = True
@@ -278,7 +282,7 @@ class Listener:
         self.tell = tell
         self._newcomers: list[_Newcomer] = []
         self._callers: list[Http2] = []
-        """The clients of gRPC that are known."""
+        """The connections of known gRPC clients."""
         host, port = place_of(address)
         family, kind, number, _, target = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -286,7 +290,7 @@ class Listener:
         self._sock = socket.socket(family, kind, number)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError, AttributeError):  # a system without it
+            with suppress(OSError, AttributeError):  # a system without this option
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
             self._sock.bind(target)
             self._sock.listen(BACKLOG)
@@ -298,14 +302,14 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port; where the address has 0, the one that the system has chosen."""
+        """The port number; where the address has 0, the one that the system has chosen."""
         return self._sock.getsockname()[1]
 
     def spend(self, seconds: float) -> None:
-        """Accepting has cost so much."""
+        """Counts processor time for accepting; it is not limited here."""
 
     def handle(self) -> None:
-        """Somebody has come. What he has said already is looked at before others can push him out."""
+        """Accepts connections. Bytes that have come already are read before later connections can displace one."""
         for _ in range(MOST_ACCEPTED):
             try:
                 sock, place = self._sock.accept()
@@ -321,18 +325,20 @@ class Listener:
             self.events.again(one.channel)
 
     def _rest(self, problem: OSError) -> None:
-        """There are no more descriptors: of the strangers one gives his up, and others wait for the next look."""
+        """Handles a lack of descriptors: one connection that has not been admitted is closed, and others wait for the
+        next look.
+        """
         told = f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open"
         self.tell(told)
         self.events.rest(self._sock)
         self._keep_few(0)
 
     def _keep_few(self, most: int = MOST_STRANGERS) -> None:
-        """Closes one connection if `most` or more are open on which nobody has been let in.
+        """Closes one connection if `most` or more are open that have not been admitted.
 
-        It is one from the host with the most of them, so that no host can keep others out; among these, the one that
-        has come least far: to come farther costs a stranger part of the processor time that all strangers share, but
-        takes a machine of the job only a moment. Among equals, the oldest is closed.
+        It is one from the host with the most of them, so that no host can keep others out; among these, the one with
+        the least progress: progress costs a stranger part of the processor time that all strangers share, but takes a
+        machine of the job only a moment. Of equals, the oldest is closed.
         """
         self._know_callers()
         self._keep_few_callers()
@@ -372,7 +378,7 @@ class Listener:
             one.leave(f"more than {MOST_CALLERS} connections for each trainer are open")
 
     def lends(self) -> bool:
-        """Whether one more stranger may bring a large call."""
+        """Whether one more connection may bring a large call without being admitted."""
         lent = sum(
             isinstance(one.stranger, Http2) and one.stranger.lent > 0
             for one in self._newcomers
@@ -381,7 +387,7 @@ class Listener:
         return lent < self.service.callers
 
     def look(self, now: float) -> None:
-        """Nobody is a stranger for long."""
+        """Closes connections that have lasted too long without being admitted."""
         for one in self._newcomers:
             if not one.stranger.known and now - one.since > PATIENCE:
                 one.channel.refuse(f"it was not let in for {lasting(PATIENCE)}")
@@ -394,17 +400,17 @@ class Listener:
             most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
 
     def close(self) -> None:
-        """Nobody is let in any more."""
+        """Stops listening."""
         self.abandon()
 
     def abandon(self) -> None:
-        """Nobody is let in any more."""
+        """Stops listening."""
         self.events.forget(self._sock)
         self._sock.close()
 
 
 class _Called(Reading):
-    """The first bytes from the called process, which decide the protocol."""
+    """The first bytes from a called process, which decide the protocol."""
 
     def __init__(self, frames: Frames, events: Loop):
         self.frames = frames
@@ -417,7 +423,7 @@ class _Called(Reading):
         return memoryview(self._first)[self._at :]
 
     def came(self, size: int) -> bool:
-        """So many of the first bytes are here."""
+        """Takes `size` of the first bytes."""
         self._at += size
         if self._at < len(self._first):
             return False
@@ -432,12 +438,12 @@ class _Called(Reading):
         return self.frames.came(len(MAGIC))
 
     def ended(self, reason: str) -> None:
-        """The connection is over, or has not come about."""
+        """Called when the connection is over, or could not be opened."""
         self.frames.ended(reason)
 
 
 class Dialer:
-    """Connects to another process, repeatedly; events report the outcome."""
+    """Connects to another process, repeatedly; the outcome is reported as an event."""
 
     def __init__(self, address: str, events: Loop, context: Any = None):
         self.address = address
@@ -447,7 +453,7 @@ class Dialer:
         self._tries = 0
 
     def dial(self) -> Frames:
-        """Begins a connection; an earlier one is over."""
+        """Begins a connection; an earlier one is closed."""
         self.close()
         frames = self._frames = Frames(self._events, self.address, known=False)
         host, port = place_of(self.address)
@@ -471,7 +477,7 @@ class Dialer:
         return frames
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._frames is not None:
             self._frames.close()
             self._frames = None

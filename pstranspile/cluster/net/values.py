@@ -1,4 +1,4 @@
-"""What messages carry, as bytes: numbers are copied once when they are joined, and not at all when they are read."""
+"""The values of messages as bytes: numbers are copied once when a frame is written, and not at all when it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Buffers: TypeAlias = "list[Any]"
 """Pieces of a frame, in order: bytes and views of arrays."""
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
-"""What has come."""
+"""Received bytes."""
 
 ALIGNMENT = 16
 """Alignment of the elements of an array, in bytes from the start of a frame."""
@@ -32,26 +32,27 @@ _DTYPE_NUMBERS = {dtype: number for number, dtype in enumerate(_DTYPES)}
 
 _U32, _I64, _F64 = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
 _SEGMENT = struct.Struct("<Iqqqq")
-"""A segment of what trainers sum, and two keys of operations."""
+"""The number of a segment of a collective operation, and two keys of operations."""
 _ARRAY_HEAD = struct.Struct("<BBBxI")
 """Element type, number of dims, bytes of padding, -, bytes of text that follow (0)."""
 
 MOST_DIMS = 16
-"""Dims of an array."""
+"""The most dims of an array."""
 
 MOST_TEXT = 1 << 16
-"""Bytes of a text: a name, a path or the form of a value."""
+"""The most bytes of a text: a name, a path or the form of a value."""
 
 MOST_OFFSETS = 1 << 20
-"""Offsets of all ragged tensors of a frame, or of a call of Fluid: each takes several times the bytes that it has
-there.
+"""The most offsets of all ragged tensors of a frame, or of a call of Fluid: each takes several times its bytes in
+memory.
 """
 
 MOST_SUMS = 1 << 16
-"""Sums that the statements of a frame may have."""
+"""The most sums that the statements of a frame may have."""
 
 MOST_TRAINERS = 1 << 20
-"""Numbers of trainers that the sums of a frame may name, where those that name the same count once."""
+"""The most numbers of trainers that the sums of a frame may name, where those that name the same trainers count once.
+"""
 
 
 class WireError(Exception):
@@ -91,7 +92,7 @@ class Writer:
             self.size += value.nbytes
 
     def value(self, value: Any) -> None:
-        """Appends what a message may carry. Raises WireError for anything else."""
+        """Appends the value of a message. Raises WireError for values that can't be sent."""
         write = _WRITERS.get(value.__class__)
         if write is None and isinstance(value, np.generic):
             write, value = _write_array, np.asarray(value)
@@ -110,7 +111,7 @@ def can_be_sent(value: Any) -> bool:
 
 
 def bytes_of(value: Any) -> int:
-    """Bytes of the numbers of a value, which need not be all that it takes in a message."""
+    """The bytes of the numbers in a value, which may be fewer than it takes in a message."""
     if isinstance(value, LoDTensor):
         return bytes_of(value.data)
     if isinstance(value, SelectedRows):
@@ -129,7 +130,7 @@ def _offsets(value: LoDTensor) -> int:
 
 
 def require_few_offsets(count: int) -> None:
-    """Raises WireError for more offsets of ragged tensors than travel together."""
+    """Raises WireError for more offsets of ragged tensors than may be sent together."""
     if count > MOST_OFFSETS:
         raise WireError(f"ragged tensors have more than {MOST_OFFSETS} offsets")
 
@@ -201,10 +202,10 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
 
 
 class Reader:
-    """Reads a frame's pieces one after the other; every length is checked before anything is made of it.
+    """Reads a frame's pieces one after the other; every length is checked before it is used.
 
-    Values don't nest, and what takes more memory than its bytes in the frame is counted: a frame takes a few times as
-    much memory as it has bytes, whatever stands in it.
+    Values don't nest, and what takes more memory than its bytes in the frame is counted: a frame takes at most a few
+    times as much memory as it has bytes.
     """
 
     def __init__(self, data: Bytes, at: int = 0):
@@ -212,21 +213,21 @@ class Reader:
         self.at = at
         self._offsets = self._sums = self._trainers = 0
         self._of: dict[bytes, tuple[int, ...]] = {}
-        """Trainers that sums are of, by their bytes: most sums are of the same."""
+        """The trainers that sums name, by their bytes, as most sums name the same."""
 
     def count_offsets(self, count: int) -> None:
-        """So many offsets of a ragged tensor come. Raises WireError for too many."""
+        """Counts the offsets of a ragged tensor. Raises WireError for too many."""
         self._offsets += count
         require_few_offsets(self._offsets)
 
     def count_sums(self, count: int) -> None:
-        """So many sums of a statement come. Raises WireError for too many."""
+        """Counts the sums of a statement. Raises WireError for too many."""
         self._sums += count
         if count < 0 or self._sums > MOST_SUMS:
             raise WireError(f"statements have more than {MOST_SUMS} sums")
 
     def trainers(self) -> tuple[int, ...]:
-        """The trainers that a sum is of. Raises WireError for too many."""
+        """The trainers whose parts a sum contains. Raises WireError for too many."""
         (count,) = self.unpack(_U32)
         start = self.take(4 * count)
         data = bytes(self.data[start : self.at])
@@ -246,11 +247,11 @@ class Reader:
         return start
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Numbers of a fixed form."""
+        """Reads numbers of a fixed form."""
         return form.unpack_from(self.data, self.take(form.size))
 
     def text(self) -> str:
-        """A text with its length."""
+        """Reads a text with its length."""
         (size,) = self.unpack(_U32)
         start = self.take(size)
         if size > MOST_TEXT:
@@ -261,11 +262,11 @@ class Reader:
             raise WireError(f"the text at byte {start} is no UTF-8") from None
 
     def byte(self) -> int:
-        """One byte."""
+        """Reads one byte."""
         return self.data[self.take(1)]
 
     def array(self) -> Any:
-        """An array; it shares the frame's memory and can't be written to."""
+        """Reads an array, which shares the frame's memory and is read-only."""
         number, ndim, padding, zero = self.unpack(_ARRAY_HEAD)
         if number >= len(_DTYPES) or ndim > MOST_DIMS or padding >= ALIGNMENT or zero:
             raise WireError(f"no array begins at byte {self.at - _ARRAY_HEAD.size}")
@@ -278,17 +279,17 @@ class Reader:
         if not count:
             try:
                 return np.empty(dims, dtype)
-            except ValueError:  # dims whose product numpy can't count
+            except ValueError:  # the product of the dims is too large for numpy
                 raise WireError(f"an array has dims {list(dims)}") from None
         flat: Any = np.frombuffer(self.data, dtype, count, start)
         return flat.reshape(dims)
 
     def value(self) -> Any:
-        """What a message carries. Raises WireError."""
+        """Reads the value of a message. Raises WireError."""
         return self._read(_READERS)
 
     def numbers(self) -> Any:
-        """What trainers give to a sum, or get of it. Raises WireError."""
+        """Reads the value of a part or a sum of a collective operation. Raises WireError."""
         return self._read(_OF_SUMS)
 
     def _read(self, readers: Mapping[int, Callable[[Reader], Any]]) -> Any:

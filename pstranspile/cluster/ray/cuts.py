@@ -1,4 +1,6 @@
-"""From where a job goes on when it was stopped: the last cut, and what trainers have fetched until then."""
+"""The point from which a job continues after a stop: the last cut, and the values that trainers have fetched until
+then.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from pstranspile.runtime.run.step_feeds import RowSource
 
 
 class Cuts:
-    """The consistent cuts of a job: parts of all machines after the same step, put together in the folder `target`.
+    """The consistent cuts of a job: parts of all machines after the same step, assembled in the folder `target`.
 
-    `origin` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says
-    whether the end is one as well. `settings` are those that decide the job's numbers.
+    `origin` is a checkpoint to begin with, None for none. `every`: the number of steps between cuts. `at_end` says
+    whether the end is a cut as well. `settings` are those that decide the job's numbers.
     """
 
     def __init__(
@@ -36,22 +38,27 @@ class Cuts:
     ):
         self._origin, self._settings = origin, settings
         self.source = None if origin is None else str(origin.place)
-        """Path from which the job goes on: a checkpoint, or a folder of them (the newest counts); None: no path."""
+        """The path from which the job continues: a checkpoint, or a folder of them (the newest counts); None at the
+        beginning.
+        """
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
-        """What each trainer has fetched, by step: of steps that no cut goes back before."""
+        """The values that each trainer has fetched, by step, for steps before the last cut."""
         self.keeps: dict[str, dict[str, Kept]] = {}
-        """What each machine puts together of what its host has and of what it is sent, since the last begin."""
+        """For each machine, the values that it assembles itself, from elements that its host has and elements that it
+        is sent.
+        """
         self.moved = (0, 0)
-        """How many bytes servers are sent then, of how many that they begin with."""
+        """The number of bytes that servers are sent, and the number with which they begin."""
         self._left: Layout | None = None
-        """What hosts have since their machines have ended, where that is the last cut."""
+        """The layout of the state that hosts still have from their ended machines, if that is the last cut; else None.
+        """
         self._fetched: dict[str, list[Any]] = {}
         self._told = False
         self._kept: Checkpoints | None = None
 
     def begin(self, job: Compiled, seed: int | None, feeds: Any) -> tuple[dict[str, bytes], Any]:
-        """The machines' parts of the last cut (none at the very beginning), and what is fed from there on.
+        """Returns the machines' parts of the last cut (none at the very beginning), and the feeds from there on.
 
         Raises DiagnosticError.
         """
@@ -68,8 +75,8 @@ class Cuts:
         return {role: Path(file).read_bytes() for role, file in files.items()}, feeds
 
     def told(self, steps: int, mode: str) -> list[Diagnostic]:
-        """What is to be told, once, of a job that goes on from a checkpoint. Raises DiagnosticError if it can't go on
-        to so many steps.
+        """Findings to report, once, about a job that continues from a checkpoint. Raises DiagnosticError if it has done
+        more steps already.
         """
         if self._origin is None or self._told:
             return []
@@ -78,7 +85,7 @@ class Cuts:
         return self._origin.told(steps, mode)
 
     def _move(self, job: Compiled, files: Mapping[str, Path]) -> None:
-        """Leaves out of the parts in files what the machines have."""
+        """Removes from the parts in files the elements that the machines' hosts have."""
         if self._left is None:
             return
         servers = [file for role, file in files.items() if role.startswith("pserver")]
@@ -90,7 +97,7 @@ class Cuts:
         self._left = None
 
     def saved(self, seed: int | None, role: str, step: int, part: bytes, results: list[Any]) -> None:
-        """Takes a machine's part of a step; the last part makes a cut. Raises DiagnosticError."""
+        """Takes a machine's part of a step; the last part completes a cut. Raises DiagnosticError."""
         assert self._kept is not None
         part_file(self.work, role, step).write_bytes(part)
         self._fetched.setdefault(role, []).extend(results)
@@ -105,20 +112,20 @@ class Cuts:
             self._fetched[role] = [result for result in results if result.step >= step]
 
     def end(self, seed: int | None, files: Mapping[str, str], step: int) -> None:
-        """All machines have ended after a step, and left these files. Raises DiagnosticError."""
+        """Makes a cut after the end of all machines, from the files that they have left. Raises DiagnosticError."""
         assert self._kept is not None
         if self._kept.end(seed, files, step):
             self._left = layout_of(self._kept.job)
             self.source = str(self.target.folder)
 
     def close(self) -> None:
-        """Lets the checkpoint that the job has gone on from be removed where it is an older one."""
+        """Unlocks the checkpoint from which the job began, so that it may be removed as outdated."""
         for held in (self._origin, self._kept):
             if held is not None:
                 held.close()
 
     def fetched(self, role: str, results: list[Any]) -> list[Any]:
-        """All that a trainer has fetched; `results` are what it has fetched since it began last."""
+        """All results of a trainer so far; `results` are those since it last began."""
         history = self.history.setdefault(role, {})
         history.update((result.step, result) for result in results)
         return [history[step] for step in sorted(history)]

@@ -1,4 +1,4 @@
-"""Datasets of Ray's as what programs are fed: their blocks are the units that rows are read and dealt in."""
+"""Ray datasets as feeds: their blocks are the units in which rows are read and dealt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = "the dataset"
 
 class DatasetRows(Data):
     """The rows of a `ray.data.Dataset`, as `Data` are those of files. It is computed once, when this is made, and stays
-    in Ray's object store. A job begins again with the same rows as long as the process that made them runs.
+    in Ray's object store. After a restart the job has the same rows, as long as the process that has made them runs.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class DatasetRows(Data):
         self._shapes: list[tuple[int, list[str]]] = ray.get([count.remote(block) for block in self._blocks])
 
     def readers(self, wanted: Wanted) -> dict[str, Reader]:
-        """What reads the blocks. Raises DiagnosticError."""
+        """The readers of the blocks, by name. Raises DiagnosticError."""
         return {_NAME: _BlockReader(self._blocks, self._shapes, wanted)}
 
     def sizes(self) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The hosts of a job's machines: actors that Ray places, and starts elsewhere when their node is gone."""
+"""The hosts of a job's machines: actors that Ray places, and restarts elsewhere when their node is gone."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluste
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.large.table import rows_on_disk
 
-# The actor that hosts one machine of a job: it plays the machine, reports on it, and gives what the machine leaves.
+# The actor that hosts one machine of a job: it runs the machine, reports on it, and returns the machine's results.
 
 
 class Part(NamedTuple):
-    """What a host is to play, beside the programs, the data and the initial values.
+    """The task of a host, beside the programs, the data and the initial values.
 
-    `begin` is the machine's part of a checkpoint, empty for none, without what the host `keeps` of what was left there.
+    `begin` is the machine's part of a checkpoint, empty for none, without the values in `keeps`, which the host still
+    has from a machine that ended there.
     """
 
     role: str
@@ -59,8 +60,8 @@ class Part(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What a machine leaves: its file, or the findings that ended it and its node, or why another did not let it take
-    part.
+    """The end of a machine: the file that it has written, or the findings that ended it and its node, or the reason why
+    another machine refused it.
     """
 
     file: bytes = b""
@@ -70,9 +71,9 @@ class Left(NamedTuple):
 
 
 class Reports(StatusPipe):
-    """Keeps the reports of a machine until somebody asks for them.
+    """Stores the reports of a machine until they are requested.
 
-    Steps are no reason to answer who asks: an answer for each would cost more than the steps.
+    Reports of steps don't end the wait of a request, as an answer for each step would cost more than the steps.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class Reports(StatusPipe):
         self._some = threading.Condition()
 
     def __call__(self, **fields: Any) -> None:
-        """Keeps one message, from any thread."""
+        """Stores one report; any thread may call it."""
         with self._some:
             self._reports.append(fields)
             if "step" not in fields:
@@ -90,7 +91,7 @@ class Reports(StatusPipe):
                 self._some.notify()
 
     def take(self, timeout: float) -> list[dict[str, Any]]:
-        """The reports since the last call; waits for one that is no step."""
+        """The reports since the last call; waits up to `timeout` seconds for one that is not a step."""
         with self._some:
             self._some.wait_for(lambda: self._urgent, timeout)
             reports, self._reports, self._urgent = self._reports, [], False
@@ -110,7 +111,7 @@ class Host:
         self._results: list[Any] = []
         self._parts = Path(self._work.name)
         self._left: Path | None = None
-        """What the machine has left that ended here last."""
+        """The file that the last machine on this host has left."""
 
     def address(self) -> str:
         """The address at which the next machine of this host will listen: the node's IP address and a free port."""
@@ -128,7 +129,7 @@ class Host:
             self._ports.close()
 
     def play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
-        """Plays a machine to its end, and gives what it leaves."""
+        """Runs a machine to its end, and returns what it leaves."""
         try:
             return Left(self._play(part, programs, feeds, init))
         except DiagnosticError as problem:
@@ -137,7 +138,7 @@ class Host:
             return Left(refused=f"{part.role}: {problem}")
 
     def _play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
-        """Plays a machine to its end, and gives the file that it leaves. Raises DiagnosticError, Refused."""
+        """Runs a machine to its end, and returns the content of its file. Raises DiagnosticError, Refused."""
         folder = Path(tempfile.mkdtemp(dir=self._work.name))
         for name, data in programs.items():
             (folder / name).write_bytes(data)
@@ -171,14 +172,16 @@ class Host:
             terms = Terms(job.hash, part.token, part.lease)
             result = str(folder / "result")
             where = f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}"
-            print(where, file=sys.stderr, flush=True)  # Ray prints it in the process that launches
+            print(where, file=sys.stderr, flush=True)  # Ray prints it in the launching process
             play(cluster, part.role, terms, place, part.steps, self._report, result, self._stepped)
         self._forget_port()
         self._left = Path(result)
         return self._left.read_bytes()
 
     def _complete(self, part: Part, file: Path) -> None:
-        """Adds to the part in a file what the machine has left here. Raises DiagnosticError, Refused."""
+        """Adds to the part in a file the values that the last machine on this host has left. Raises DiagnosticError,
+        Refused.
+        """
         if not part.keeps:
             return
         if self._left is None:
@@ -190,7 +193,7 @@ class Host:
             raise Refused(f"the machine has left no {problem}") from None
 
     def _stepped(self, trainer: Trainer) -> None:
-        """A trainer has done a step."""
+        """Records a step of the trainer."""
         with self._lock:
             self._done = trainer.step
             self._results.append(trainer.results[-1])
@@ -198,12 +201,14 @@ class Host:
                 trainer.limit_to(min(trainer.limit, self._until))
 
     def done(self) -> int:
-        """How many steps the trainer has done."""
+        """The number of steps that the trainer has done."""
         with self._lock:
             return self._done
 
     def hold(self, step: int) -> bool:
-        """Has the trainer end after so many steps. Gives whether it will: it has not done as many."""
+        """Makes the trainer end after this step. Returns whether it will: it must not have done as many steps
+        already.
+        """
         with self._lock:
             if self._done >= step:
                 return False
@@ -211,7 +216,7 @@ class Host:
             return True
 
     def reports(self, timeout: float) -> list[dict[str, Any]]:
-        """What the machine has reported since the last call."""
+        """The machine's reports since the last call."""
         return self._report.take(timeout)
 
     def part(self, role: str, step: int) -> bytes:
@@ -222,7 +227,7 @@ class Host:
         return data
 
     def results(self) -> list[Any]:
-        """What a trainer has fetched since this was asked last."""
+        """The trainer's results since the last call."""
         with self._lock:
             results, self._results = self._results, []
         return results
@@ -235,14 +240,14 @@ LOOK = 1.0
 """Seconds between two looks at Ray's head while actors have not answered."""
 
 RETRY = 0.1
-"""Seconds until an actor that starts again is asked again."""
+"""Seconds until an actor that Ray restarts is asked again."""
 
 
 SILENT = 5.0
-"""Seconds after which it is told that machines wait for a place."""
+"""Seconds after which a message is printed that machines wait for a place."""
 
 UNITS = 10000
-"""Parts of a CPU that Ray tells apart."""
+"""The finest part of a CPU that Ray distinguishes, as its inverse."""
 
 
 class Lost(Exception):
@@ -250,11 +255,13 @@ class Lost(Exception):
 
 
 class LeftAlone(Lost):
-    """A machine has ended because others did not answer, or did not let it take part."""
+    """A machine has ended because others did not answer, or refused it."""
 
 
 class Late(Lost):
-    """A trainer had passed the step after which all were to end, so that the job goes back although nobody is gone."""
+    """A trainer had passed the step after which all were to end, so that the job goes back although no machine is
+    gone.
+    """
 
 
 class HeadGone(Exception):
@@ -262,7 +269,7 @@ class HeadGone(Exception):
 
 
 class NotPlaced(DiagnosticError):
-    """Some machines have found no place; `placed` says how many have."""
+    """Some machines have no place; `placed` is the number of those that have one."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], placed: int):
         super().__init__(diagnostics)
@@ -270,10 +277,10 @@ class NotPlaced(DiagnosticError):
 
 
 class Hosts:
-    """An actor for each machine: servers spread over the nodes by a placement group, trainers where CPUs are.
+    """An actor for each machine: servers spread over the nodes by a placement group, trainers where CPUs are free.
 
-    `cpus` is what each machine is given, `environment` are variables of its process, `patience` says how many seconds
-    it may take until all are there.
+    `cpus` is the amount for each machine, `environment` are variables of its process, `patience` is the number of
+    seconds after which all must have a place.
     """
 
     def __init__(self, cpus: float, environment: Mapping[str, str], patience: float):
@@ -281,9 +288,9 @@ class Hosts:
         self.patience = patience
         self.actors: dict[str, Any] = {}
         self._spares: list[_Asked] = []
-        """Actors without a machine, which answer when Ray has room for them and has started them."""
+        """Actors without a machine, which answer once Ray has placed and started them."""
         self._unfit = False
-        """Whether a spare actor could not be made, so that no others are asked for."""
+        """Whether a spare actor could not be started, so that no more are requested."""
         self._groups: list[Any] = []
         self._options: dict[str, Any] = {
             "num_cpus": cpus, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 4,
@@ -293,7 +300,8 @@ class Hosts:
         self._class: Any = ray.remote(Host)
 
     def require(self, roles: Sequence[str]) -> dict[str, str]:
-        """Has a host for each of these machines, and none besides; gives where the machines will listen.
+        """Provides a host for each of these machines, and no others; returns the addresses at which the machines will
+        listen, by role.
 
         Raises NotPlaced, DiagnosticError, HeadGone.
         """
@@ -333,7 +341,7 @@ class Hosts:
         return {one.role: one.address for one in asked}
 
     def _wait_told(self, waiting: int, asked: int) -> str:
-        """What is said of machines that have no place yet."""
+        """A sentence about the machines that have no place yet."""
         free = ray.available_resources().get("CPU", 0.0)
         ask = f"with {self.cpus:g} CPUs each; {free:g} of the cluster's {sum(_nodes().values()):g} are free"
         return (
@@ -341,7 +349,7 @@ class Hosts:
         )
 
     def spare(self, count: int) -> int:
-        """Asks Ray for so many actors that have no machine yet, and gives how many of them are there."""
+        """Requests spare actors from Ray up to `count`; returns how many of them are ready."""
         arrived = self._arrived()
         keep = [*arrived, *(spare for spare in self._spares if spare not in arrived)]
         self._drop(keep[count:])
@@ -350,7 +358,7 @@ class Hosts:
         return min(len(arrived), count)
 
     def _arrived(self) -> list[_Asked]:
-        """The spare actors that are there."""
+        """The spare actors that are ready."""
         try:
             waiting = _waiting(self._spares)
         except DiagnosticError as problem:
@@ -366,30 +374,32 @@ class Hosts:
         self._spares = [spare for spare in self._spares if spare not in spares]
 
     def restart(self) -> None:
-        """Has Ray start all of them again, each as a new process. Raises HeadGone."""
+        """Makes Ray restart all actors, each as a new process. Raises HeadGone."""
         require_head()
         for actor in self.actors.values():
             ray.kill(actor, no_restart=False)
 
     def forget(self) -> None:
-        """They are gone with the head: nobody is left to end."""
+        """Drops all actors, which are gone with the head, without ending them."""
         self.actors.clear()
         self._spares.clear()
         self._groups.clear()
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Ends all actors."""
         for actor in (*self.actors.values(), *(spare.actor for spare in self._spares)):
             ray.kill(actor)
         for group in self._groups:
             remove_placement_group(group)
 
     def most(self) -> int:
-        """How many machines the whole cluster has CPUs for."""
+        """The number of machines for which the whole cluster has CPUs."""
         return sum(int(cpus / self.cpus) for cpus in _nodes().values())
 
     def _not_placed(self, asked: Sequence[_Asked]) -> NotPlaced:
-        """Why the machines are not all there: what is asked for, and what is there. Those that are become spare."""
+        """The error for machines that are not all placed, with the requested and the available CPUs. Actors that are
+        ready become spare.
+        """
         counts = [sum(one.role.startswith(kind) for one in asked) for kind in ("pserver", "trainer")]
         nodes = _nodes()
         free = ray.available_resources().get("CPU", 0.0)
@@ -414,14 +424,16 @@ class Hosts:
 
 
 class _Asked:
-    """An actor that was asked where the machine of a role will listen; `address` is empty until it answers."""
+    """An actor that was asked for the address at which the machine of a role will listen; `address` is empty until it
+    answers.
+    """
 
     def __init__(self, actor: Any, role: str):
         self.actor, self.role, self.address = actor, role, ""
         self.answer = actor.address.remote()
 
     def take(self) -> None:
-        """Takes the answer; asks again if there is none, since Ray starts the actor again. Raises DiagnosticError."""
+        """Takes the answer; asks again if the actor was lost, since Ray restarts it. Raises DiagnosticError."""
         try:
             self.address = got(self.role, self.answer)
         except Lost:
@@ -429,7 +441,7 @@ class _Asked:
 
 
 def _waiting(asked: Sequence[_Asked], seconds: float = 0.0) -> list[_Asked]:
-    """Those that have not answered, after so many seconds at most. Raises DiagnosticError."""
+    """The actors that have not answered after at most `seconds` seconds. Raises DiagnosticError."""
     answers = [one.answer for one in asked if not one.address]
     if not answers:
         return []
@@ -444,14 +456,14 @@ def _waiting(asked: Sequence[_Asked], seconds: float = 0.0) -> list[_Asked]:
 
 
 def got(role: str, ref: Any) -> Any:
-    """What a call of a machine's host gives, or raises there, such as an exception of the user's own rows.
+    """The result of a call to a machine's host. Raises exceptions of the call, such as those of the user's own rows.
 
-    Raises Lost if it is gone, DiagnosticError if it can't be made at all.
+    Raises Lost if the host is gone, DiagnosticError if it can't be started at all.
     """
     try:
         return ray.get(ref)
     except RayActorError as problem:
-        if problem.actor_init_failed:  # where pstranspile is not installed, or another version of it
+        if problem.actor_init_failed:  # pstranspile is not installed there, or in another version
             message = f"the host of {role} does not start on its node: {_lines(problem)[-1]}"
             raise DiagnosticError([error("ray-lost", message)]) from None
         what = "can't be reached" if "unavailable" in str(problem) else "is gone"
@@ -465,7 +477,7 @@ def got(role: str, ref: Any) -> Any:
 
 def require_head() -> None:
     """Raises HeadGone if Ray's head can't be reached: its library would wait for a minute, and end the process."""
-    if ray.util.client.ray.is_connected():  # it talks to a proxy, and says itself when that is gone
+    if ray.util.client.ray.is_connected():  # Ray's client uses a proxy, and reports itself when that is gone
         return
     address: str = ray.get_runtime_context().gcs_address
     host, _, port = address.rpartition(":")
@@ -485,8 +497,8 @@ def _nodes() -> dict[str, float]:
 
 
 def share_for(machines: int) -> float:
-    """CPUs for each of so many machines: 1, or where the cluster has not one for each, the largest equal share of what
-    its nodes have, which is told.
+    """The CPUs for each of so many machines: 1, or if the cluster does not have as many, the largest equal share of its
+    nodes' CPUs, which is printed.
     """
     nodes = _nodes()
     cpus = [held for held in nodes.values() if held > 0]
@@ -501,12 +513,12 @@ def share_for(machines: int) -> float:
 
 
 def _room(nodes: Sequence[float], share: float) -> int:
-    """How many machines with so many CPUs the nodes have room for."""
+    """The number of machines with `share` CPUs each for which the nodes have room."""
     return sum(int((held + 0.5 / UNITS) / share) for held in nodes)
 
 
 def first_line(problem: BaseException) -> str:
-    """What an error of Ray says, in one line."""
+    """The message of an error of Ray, in one line."""
     return _lines(problem)[0]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session
 
 EVERY = 20
-"""After how many steps a cut is taken, where nobody says it."""
+"""The default number of steps between two cuts."""
 
 
 def launch(
@@ -114,7 +114,9 @@ def launch(
 
 
 def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tuple[int, int] | None) -> None:
-    """Raises ValueError for what are no ranges of numbers, DiagnosticError if the job can't have other numbers."""
+    """Raises ValueError for invalid ranges of numbers, DiagnosticError if the job can't have other numbers of
+    machines.
+    """
     from pstranspile.cluster.ray.session import resized
 
     for name, given in (("trainers", trainers), ("servers", servers)):
@@ -128,8 +130,9 @@ def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tu
 
 @contextmanager
 def _connected(address: str | None, needed: int) -> Generator[None]:
-    """Holds while this process is connected to a cluster; left as it was, if it was before. One that starts here has
-    the CPUs that are needed. Raises DiagnosticError.
+    """A context in which this process is connected to a cluster; a connection that existed before is kept.
+
+    A cluster that is started here has the CPUs that are needed. Raises DiagnosticError.
     """
     import ray
 
@@ -158,7 +161,7 @@ def _connect(address: str | None, needed: int) -> None:
     except ConnectionError as problem:
         if named:
             raise _no_cluster(f"no cluster answers at {named}: {first_line(problem)}") from None
-        _start("local", needed, options)  # what `ray start` has recorded on this host is gone
+        _start("local", needed, options)  # the cluster that `ray start` has recorded on this host is gone
     except DiagnosticError:
         raise
     except Exception as problem:  # Ray raises plain exceptions, too
@@ -167,8 +170,10 @@ def _connect(address: str | None, needed: int) -> None:
 
 
 def _start(address: str | None, needed: int, options: Mapping[str, Any]) -> bool:
-    """Starts a cluster on this host, for as many CPUs as are needed, whether it has them or not; False where one is
-    there already, unless the address is `local`. Raises DiagnosticError, ConnectionError.
+    """Starts a cluster on this host with as many CPUs as are needed, whether the host has them or not. Returns False if
+    a cluster exists already, unless the address is `local`.
+
+    Raises DiagnosticError, ConnectionError.
     """
     import ray
 
@@ -192,7 +197,7 @@ def _start(address: str | None, needed: int, options: Mapping[str, Any]) -> bool
 
 
 def _init(address: str | None, options: Mapping[str, Any]) -> None:
-    """`ray.init`, again where the head of a cluster at work was too slow to start a process for this client."""
+    """Calls `ray.init`, repeatedly if the head of a busy cluster is too slow to start a process for this client."""
     import ray
 
     for tries_left in (2, 1, 0):

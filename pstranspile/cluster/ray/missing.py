@@ -1,4 +1,4 @@
-"""Whether Ray is there."""
+"""A check whether Ray is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves when other machines take part: each keeps the elements that it has, and is sent those alone that it lacks.
+"""The elements that have to be sent when the numbers of machines change: each machine keeps those that it has.
 
 The elements of a variable are counted through the whole of it, wherever slices begin and end.
 """
@@ -27,14 +27,14 @@ class Own(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A new value of dims `shape`, and what of it its machine has; in order, nothing twice."""
+    """A new value with dims `shape`, and the parts of it that its machine has; in order, without overlap."""
 
     shape: tuple[int, ...]
     own: tuple[Own, ...]
 
     @property
     def lacking(self) -> Iterator[tuple[int, int]]:
-        """The ranges of elements that the machine has not."""
+        """The ranges of elements that the machine does not have."""
         at = 0
         for own in self.own:
             if at < own.start:
@@ -45,7 +45,8 @@ class Kept(NamedTuple):
 
 
 def kept(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
-    """What each machine has of its new values by name, where machines with the layout `before` go on with `after`.
+    """The parts of its new values that each machine has, by name, if machines with the layout `before` change to
+    `after`.
 
     Tables of sparse rows and variables without a fixed size are left out: they are sent whole.
     """
@@ -67,7 +68,7 @@ def kept(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
 
 
 def _exact(placed: Placed) -> Iterator[Held]:
-    """The holders that a checkpoint gives back the values they had: a server's further copies are made anew."""
+    """Yields the holders whose values a checkpoint restores exactly; further copies on servers are made anew."""
     yield from placed.parts
     yield from (part for part in placed.others if part.machine.startswith("trainer"))
 
@@ -86,8 +87,8 @@ def _array(value: Any) -> Any:
 
 
 def sent(part: Part, has: Mapping[str, Kept]) -> tuple[Part, dict[str, Kept]]:
-    """What a machine is sent of its part, where it has some of it, and which values it puts together itself: of these
-    it is sent the elements that it lacks, one after another.
+    """The part to send to a machine that has some elements of it, and the values that the machine assembles itself: of
+    these, only the missing elements are sent, one after another.
     """
     values = dict(part.values)
     result: dict[str, Kept] = {}
@@ -101,7 +102,10 @@ def sent(part: Part, has: Mapping[str, Kept]) -> tuple[Part, dict[str, Kept]]:
 
 
 def together(part: Part, has: Mapping[str, Kept], left: Mapping[str, Value]) -> Part:
-    """A machine's part, put together of what it is sent and what it has left. Raises LookupError if it is not there."""
+    """A machine's part, assembled from the elements that it was sent and the values left on its host.
+
+    Raises LookupError if one of these values is missing.
+    """
     values = dict(part.values)
     for name, one in has.items():
         come = values[name]

@@ -1,5 +1,5 @@
-"""A job on Ray's cluster, as who launched it sees it: begun, listened to, and begun again from a cut, also for other
-numbers of machines.
+"""A job on Ray's cluster, seen from the launching process: it is started, watched, and restarted from a cut, also with
+other numbers of machines.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def programs_of(job: Compiled) -> dict[str, bytes]:
 
 
 def resized(job: Compiled, trainers: int, servers: int) -> Job:
-    """The job for other numbers of machines. Raises DiagnosticError where it names each trainer's endpoint, or its plan
-    is not the job's own.
+    """The job with other numbers of machines. Raises DiagnosticError if the job names each trainer's endpoint, or its
+    plan is not the job's own.
     """
     known = job.job
     if known is None or known.trainer_endpoints:
@@ -61,24 +61,25 @@ def resized(job: Compiled, trainers: int, servers: int) -> Job:
 
 
 POLL = 0.25
-"""Seconds that a machine without a report lets a question wait."""
+"""Seconds that a machine without a report lets a request wait."""
 
 LEASE = 3600.0
 """Seconds after which machines give each other up: longer than Ray takes to notice that one is gone."""
 
 AHEAD = 1.0
-"""Seconds from the message that a trainer is to end until it ends."""
+"""Seconds from the request that a trainer end until it ends."""
 
 LOOK = 1.0
-"""Seconds between two looks at whether more machines have a place."""
+"""Seconds between two checks whether more machines have a place."""
 
 
 class Settings(NamedTuple):
-    """How a job is run.
+    """The settings of a run.
 
-    `steps` None: as many as are fed. `trainers` are the fewest and the most of a job that grows and shrinks (None: as
-    many as the job has), `servers` those that go with them. `restarts`: how often it goes back to its last cut when a
-    machine is gone. `tls` and `table_folder` name folders on every node ("" and None: none).
+    `steps` None: as many as are fed. `trainers` are the fewest and the most trainers of a job that grows and shrinks
+    (None: as many as the job has), `servers` the numbers of servers for these. `restarts`: how often the job may go
+    back to its last cut when a machine is gone. `tls` and `table_folder` name folders on every node ("" and None:
+    none).
     """
 
     steps: int | None
@@ -93,14 +94,16 @@ class Settings(NamedTuple):
     table_folder: str | None = None
 
     def servers_of(self, trainers: int, now: int) -> int:
-        """How many servers go with so many trainers; `now` is how many there are."""
+        """The number of servers for so many trainers; `now` is the present number."""
         if self.servers is None or self.trainers is None:
             return now
         fewest, most = self.servers
         return fewest + (trainers - self.trainers[0]) * (most - fewest) // max(self.trainers[1] - self.trainers[0], 1)
 
     def fitting(self, machines: int, now: int) -> tuple[int, int]:
-        """The most trainers, and their servers, that are no more than so many machines; the fewest if none are."""
+        """The most trainers, with their servers, that are together at most `machines`; the fewest if there are no such
+        numbers.
+        """
         assert self.trainers is not None
         least, most = self.trainers
         pairs = [(trainers, self.servers_of(trainers, now)) for trainers in range(least, most + 1)]
@@ -108,17 +111,19 @@ class Settings(NamedTuple):
 
 
 class SessionListener:
-    """What is told of a job that runs; both methods may be overridden."""
+    """Notified of the course of a job; both methods may be overridden."""
 
     def started(self, roles: Sequence[str]) -> None:
-        """The machines with these roles start, perhaps not for the first time."""
+        """Called when the machines with these roles are started, perhaps not for the first time."""
 
     def reported(self, role: str, fields: Mapping[str, Any]) -> None:
-        """A machine reports the `step` that it has done, the `values` that it has fetched, or its `state`."""
+        """Called with the report of a machine: the `step` that it has done, the `values` that it has fetched, or its
+        `state`.
+        """
 
 
 class Session:
-    """A job that runs."""
+    """A run of a job."""
 
     def __init__(
         self, job: Compiled, feeds: Any, init: Mapping[str, Any], settings: Settings, hosts: Hosts, cuts: Cuts
@@ -131,25 +136,28 @@ class Session:
         self.failures = 0
         self._token = secrets.token_hex(16)
         self._at: dict[str, int] = {}
-        """How many steps each machine has reported."""
+        """The number of steps that each machine has reported."""
         self._first = 0
-        """The first step that was reported since the job started last."""
+        """The first step that was reported since the job was last started."""
 
         self._begun = 0.0
-        """The time of that report, in seconds of the monotonic clock."""
+        """The time of the first report since the job was last started, in seconds of the monotonic clock."""
         self._wanted: tuple[int, int] | None = None
         self._look, self._ahead = 0.0, AHEAD
         self._unreached = False
-        """Whether the machines did not reach each other when the job started last: not by chance, if it is so again."""
+        """Whether the machines did not reach each other when the job was last started. If it happens twice, it is no
+        accident.
+        """
         self._until: int | None = None
-        """The step after which the trainers end, so that others take part."""
+        """The step after which the trainers end, so that the numbers of machines can change; None if they don't."""
 
     def listen(self, listener: SessionListener) -> None:
-        """From now on the listener is told how the job goes."""
+        """Adds a listener for the course of the job."""
         self._listeners.append(listener)
 
     def resize(self, trainers: int | None = None, servers: int | None = None) -> None:
-        """Has so many trainers and servers take part, between two steps, as soon as all of them have a place.
+        """Requests other numbers of trainers and servers, which take part between two steps as soon as all have a
+        place.
 
         Raises DiagnosticError for a job that can't have other numbers.
         """
@@ -181,10 +189,12 @@ class Session:
         finally:
             self.hosts.close()
 
-    # one begin of the job
+    # from one start to the end or the next start
 
     def _play(self) -> dict[str, bytes]:
-        """Plays the job from its last cut until all machines have ended; gives what they leave. Raises Lost."""
+        """Runs the job from its last cut until all machines have ended; returns the files that they leave. Raises
+        Lost.
+        """
         programs = programs_of(self.job)
         folder = _loaded(programs)
         self.seed = folder.cluster(seed=self.seed).seed
@@ -228,7 +238,7 @@ class Session:
         )
 
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
-        """Listens to the machines until all have ended. Raises Lost."""
+        """Handles the reports of the machines until all have ended. Raises Lost."""
         files: dict[str, bytes] = {}
         reports = {self.hosts.actors[role].reports.remote(POLL): role for role in playing.values()}
         try:
@@ -251,7 +261,7 @@ class Session:
         return files
 
     def _ended_by(self, problems: Sequence[Diagnostic]) -> DiagnosticError:
-        """The job can't go on; the last says what is kept of it."""
+        """The error for a job that can't continue; its last finding has a note about the checkpoint that remains."""
         in_own_folder = self.cuts.source == str(self.cuts.target.folder)
         source = self.cuts.source if self.cuts.at_end or not in_own_folder else None
         if not source or not self.steps:
@@ -261,7 +271,7 @@ class Session:
         return DiagnosticError([*problems[:-1], last._replace(notes=(*last.notes, note))])
 
     def _reported(self, role: str, fields: Mapping[str, Any]) -> None:
-        """A machine has reported something."""
+        """Handles the report of a machine."""
         if "step" in fields:
             if not self._at:
                 self._first, self._begun = fields["step"], monotonic()
@@ -278,15 +288,17 @@ class Session:
             listener.reported(role, fields)
 
     def _take_part(self, role: str, step: int) -> None:
-        """Takes over a machine's part of a cut."""
+        """Fetches a machine's part of a cut from its host."""
         actor = self.hosts.actors[role]
         results: list[Any] = got(role, actor.results.remote()) if role.startswith("trainer") else []
         self.cuts.saved(self.seed, role, step, got(role, actor.part.remote(role, step)), results)
 
-    # other machines
+    # other numbers of machines
 
     def _make_room(self, ended: Mapping[str, bytes]) -> None:
-        """Has the trainers end soon if others are to take part. Raises Lost if one of them is past that."""
+        """Requests that the trainers end soon if the numbers of machines are to change. Raises Lost if a trainer has
+        passed that step.
+        """
         trainers = [role for role in self.hosts.actors if role.startswith("trainer")]
         at = [self._at.get(role, 0) for role in trainers]
         if self._until is not None or ended or not all(at):
@@ -306,7 +318,7 @@ class Session:
         self._until = until
 
     def _others_are_there(self, trainers: int) -> bool:
-        """Whether other machines are wanted than there are, and have a place."""
+        """Whether other numbers of machines are wanted and all of these machines have a place."""
         machines = len(self.hosts.actors)
         if self._wanted is None and self.settings.trainers is not None and monotonic() > self._look:
             self._look = monotonic() + LOOK
@@ -323,7 +335,7 @@ class Session:
         return self.hosts.spare(more) == more
 
     def _change(self, files: Mapping[str, bytes]) -> None:
-        """Goes on with other machines, from where all have ended."""
+        """Changes the numbers of machines after all have ended at the same step."""
         assert self._until is not None
         self._remember(files)
         self.cuts.end(self.seed, self._paths(files), self._until)
@@ -334,12 +346,14 @@ class Session:
         print(f"pstranspile launch: step {self._until}: {machines} {verb} part", file=sys.stderr)
 
     def _recompile(self) -> None:
-        """Compiles the job for the machines that are wanted."""
+        """Compiles the job for the wanted numbers of machines."""
         assert self._wanted is not None
         self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
 
     def _go_back(self, problem: Lost) -> None:
-        """Begins again from the last cut, in new processes. Raises DiagnosticError if it was often enough."""
+        """Prepares a start from the last cut, in new processes. Raises DiagnosticError if there were too many restarts
+        already.
+        """
         self.failures += not isinstance(problem, Late)
         unreached, self._unreached = self._unreached, isinstance(problem, LeftAlone) and not self._at
         if self.failures > self.settings.restarts or (unreached and self._unreached):
@@ -356,7 +370,7 @@ class Session:
         self.hosts.restart()
 
     def _shrink(self, problem: NotPlaced) -> None:
-        """Has as many trainers take part as have a place. Raises DiagnosticError if these are too few."""
+        """Reduces the job to as many trainers as have a place. Raises DiagnosticError if these are too few."""
         plan = self.job.plan
         now = plan.trainers, len(plan.pservers)
         fitting = self.settings.fitting(problem.placed, now[1]) if self.settings.trainers is not None else now
@@ -380,7 +394,7 @@ class Session:
         return gather(folder.cluster(fetch=self.settings.fetch, seed=self.seed), self._paths(files))
 
     def _remember(self, files: Mapping[str, bytes]) -> Simulated:
-        """What came of the machines, with all that the trainers have fetched."""
+        """The results of the machines, with everything that the trainers have fetched."""
         done = self._gathered(files)
         for trainer in done.cluster.trainers:
             trainer.take_results(self.cuts.fetched(trainer.name, trainer.results))
@@ -398,7 +412,7 @@ def _lost(message: str) -> list[Diagnostic]:
 
 
 def _file_of(role: str, left: Left) -> bytes:
-    """The file that a machine has left. Raises DiagnosticError for what has ended it, LeftAlone."""
+    """The file that a machine has left. Raises DiagnosticError with the findings that ended it, LeftAlone."""
     if left.problems:
         *others, last = left.problems
         raise DiagnosticError([*others, last._replace(notes=(*last.notes, Note(f"{role} is on {left.node}")))])

@@ -1,1 +1,3 @@
-"""Facts about a program, recomputable from it: def-use, roles, parameter/gradient pairs, update groups."""
+"""Facts about a program, which can be computed from it at any time: def-use, roles, parameter/gradient pairs, update
+groups.
+"""

@@ -1,7 +1,7 @@
-"""What in a program for one machine keeps the programs of a cluster from fitting together.
+"""The mistakes in a program for one machine because of which the programs of a cluster do not fit together.
 
-It runs when the link check has failed, so that a mistake in the source is reported as one, and not as a fault of the
-compiler. Programs that link are not examined.
+They are searched for when the link check has failed, so that a mistake in the source is reported as one, and not as a
+fault of the compiler. Programs that link are not examined.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import facts_of, is_optimizer, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 
-# One declaration for what programs share: persistable variables of block 0, by name.
+# Persistable variables of block 0 are shared by name; all programs must declare them alike.
 
 
 def declared_alike(module: Module) -> Module:
-    """The module with the same element type for a persistable variable in all programs; itself where that is so.
+    """The module with the same element type for a persistable variable in all programs; the same object if that is so
+    already.
 
-    The declaration in @main counts, unless it is `bool`, which Fluid writes for an unknown type. A variable holds what
-    is written to it, so programs with other declarations run, but programs made of several need one.
+    The declaration in @main counts, unless it is `bool`, which Fluid writes for an unknown type. A variable has the
+    type of the value written to it, so programs with different declarations run, but programs compiled from several
+    need one.
     """
     main = module.programs[MAIN]
     known = main.main_block.vars if main.blocks else EMPTY
@@ -57,11 +59,13 @@ def _with_type(var: Var, dtype: DType | None) -> Var:
     return var._replace(tensor=var.tensor._replace(dtype=dtype)) if fits and var.tensor else var
 
 
-# Programs that can't be distributed: they have been before, or train in a block that not every step runs.
+# Programs that can't be distributed: those that already are, and those that train in a block that not every step runs.
 
 
 def already_distributed(program: Program, name: str) -> tuple[Diagnostic, ...]:
-    """An error at the first op that talks to other machines; a program for one machine has none."""
+    """An error at the first op that exchanges messages with other machines, as a program for one machine has no such
+    op; else empty.
+    """
     ops = program.main_block.ops if program.blocks else ()
     talking = {kind for kind in {op.type for op in ops} if facts_of(kind).communicates in ("request", "server")}
     first = next((op for op in ops if op.type in talking), None) if talking else None
@@ -72,7 +76,7 @@ def already_distributed(program: Program, name: str) -> tuple[Diagnostic, ...]:
 
 
 def trained_in_blocks(program: Program, name: str, *, served: bool) -> tuple[Diagnostic, ...]:
-    """Errors at losses that are minimised in a block of a branch or a loop, whose gradients no machine would send.
+    """Errors at losses that are minimised in a block of a branch or a loop, as no machine would send their gradients.
 
     If updates are `served`, those in a block are errors too: servers run those of the main block.
     """
@@ -94,7 +98,7 @@ _TENSORS = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 
 
 def causes(module: Module) -> tuple[Diagnostic, ...]:
-    """The mistakes that the verifier does not find, each at the op that makes it, program by program."""
+    """The mistakes in a module that the verifier does not find, each at the op that makes it, program by program."""
     startup = module.programs.get(STARTUP, Program())
     programs = [program for name, program in module.programs.items() if name != STARTUP]
     return tuple(dict.fromkeys(chain.from_iterable(_causes(program, startup) for program in programs)))
@@ -131,7 +135,7 @@ def _is_optimizer(op: Op) -> bool:
 
 
 def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterator[Diagnostic]:
-    """What ops that move to servers read, but no machine gives a value before."""
+    """Errors for variables that ops on servers read, but that no machine initialises."""
     initialised = set(chain.from_iterable(effects_of(startup, op).writes for op in startup.main_block.ops))
     given = {name for name in initialised if (var := main.main_block.vars.get(name)) is not None and var.persistable}
     moving = set(map(id, moved))
@@ -155,7 +159,9 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
 
 
 def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
-    """Variables that ops on servers name without a declaration in block 0: servers declare what they receive."""
+    """Errors for variables that ops on servers name without a declaration in block 0, as servers declare the variables
+    that they receive.
+    """
     waiting = [(op, main.main_block.vars.keys()) for op in reversed(moved)]
     while waiting:
         op, declared = waiting.pop()
@@ -170,7 +176,7 @@ def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
 
 
 def _no_variables(main: Program) -> Iterator[Diagnostic]:
-    """Ops other than gradient ops that name no variable where they need one."""
+    """Errors for ops other than gradient ops that name no variable in a slot where they need one."""
     for op in chain.from_iterable(block.ops for block in main.blocks):
         schema = schema_of(op.type)
         if schema is not None and schema.forward:
@@ -182,7 +188,7 @@ def _no_variables(main: Program) -> Iterator[Diagnostic]:
 
 
 def _collectives(main: Program) -> Iterator[Diagnostic]:
-    """Ops that exchange values with other trainers already."""
+    """Errors for ops that exchange values with other trainers already."""
     for op in main.main_block.ops:
         if op.type.startswith("c_"):
             message = f"{op.type} exchanges values with other trainers already; compile the program it was made from"
@@ -190,7 +196,7 @@ def _collectives(main: Program) -> Iterator[Diagnostic]:
 
 
 def _dense_tables(main: Program) -> Iterator[Diagnostic]:
-    """Lookups in a table that is dealt out by id, and has a gradient that is not."""
+    """Errors for lookups in a table that is distributed by id although its gradient is dense."""
     gradients = dict(pair for op in main.main_block.ops for pair in op.role_pairs)
     for op in main.main_block.ops:
         table = op.input("W") or ""
@@ -205,7 +211,7 @@ def _dense_tables(main: Program) -> Iterator[Diagnostic]:
 
 
 def _late_ids(main: Program) -> Iterator[Diagnostic]:
-    """Lookups that come before what makes their ids, which may do for what is fed, but not for what is looked up."""
+    """Errors for lookups that precede the op which makes their ids, although a value that is fed may be used before."""
     makers = {name: op for op in reversed(main.main_block.ops) for name in op.output_names}
     done: set[str] = set()
     for op in main.main_block.ops:
@@ -218,7 +224,9 @@ def _late_ids(main: Program) -> Iterator[Diagnostic]:
 
 
 def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
-    """Ops that move to servers and read the result of an op that stays; a server receives only gradients."""
+    """Errors for ops that move to servers and read the result of an op that stays, as a server receives only
+    gradients.
+    """
     ops = main.main_block.ops
     roles = find_roles(main.main_block)
     owned, named, _ = attribute(main, roles)
@@ -232,7 +240,7 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
     on_servers: set[str] = set()
     for index in sorted(moved):
         op = ops[index]
-        schedules = bool((op.role or OpRole.FORWARD) & OpRole.LR_SCHED)  # they run before anything is received
+        schedules = bool((op.role or OpRole.FORWARD) & OpRole.LR_SCHED)  # schedules run before anything is received
         received = frozenset[str]() if schedules else own.get(index, sent)
         for slot, names in op.inputs.items():
             for name in names:
@@ -253,7 +261,9 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
 
 
 def _made_for_frozen(main: Program) -> Iterator[Diagnostic]:
-    """Ops of updates that read what the update of a parameter makes that is not trainable, and so is on no server."""
+    """Errors for ops of updates that read a result of the update of a parameter that is not trainable, which no server
+    computes.
+    """
     roles = find_roles(main.main_block)
     gone = {
         index: parameter
@@ -280,7 +290,7 @@ def _made_for_frozen(main: Program) -> Iterator[Diagnostic]:
 
 
 def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | None]) -> Iterator[Diagnostic]:
-    """Ops that stay on the trainer and write a parameter that a server updates."""
+    """Errors for ops that stay on the trainer and write a parameter that a server updates."""
     for index, op in enumerate(main.main_block.ops):
         # data_norm_grad changes its statistics only with sync_stats
         stays = index not in moved and (op.type != "data_norm_grad" or op.attrs.get("sync_stats") is True)
@@ -291,7 +301,7 @@ def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | Non
 
 
 def _mistaken_roles(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
-    """Optimizers that are not marked as what updates a parameter."""
+    """Errors for optimizers whose role is not that of an update."""
     for index, op in enumerate(main.main_block.ops):
         if _is_optimizer(op) and (index not in moved or op.role != OpRole.OPTIMIZE):
             message = f"it updates {var_text(op.input('Param') or '')}, but its role is not optimize"
@@ -299,7 +309,7 @@ def _mistaken_roles(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic
 
 
 def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
-    """Optimizers of a parameter that another one has updated before."""
+    """Errors for optimizers of a parameter that an earlier one has updated."""
     first: dict[str, Op] = {}
     for op in updates:
         name = op.input("Param") or ""
@@ -313,7 +323,7 @@ def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
 
 
 def _never_updated(main: Program) -> Iterator[Diagnostic]:
-    """Parameters that have ops with the role of an update, none of which writes them."""
+    """Errors for parameters that have ops with the role of an update, none of which writes them."""
     ops = main.main_block.ops
     for parameter, indices in attribute(main, find_roles(main.main_block))[0].items():
         if indices and not is_frozen(main, parameter) and not any(parameter in ops[i].output_names for i in indices):
@@ -322,7 +332,7 @@ def _never_updated(main: Program) -> Iterator[Diagnostic]:
 
 
 def _other_gradients(updates: list[Op]) -> Iterator[Diagnostic]:
-    """Optimizers whose role variables name another gradient than they read."""
+    """Errors for optimizers whose role variables name another gradient than they read."""
     for op in updates:
         for _, gradient in op.role_pairs[:1]:
             if op.input("Grad") not in (None, gradient):
@@ -331,7 +341,9 @@ def _other_gradients(updates: list[Op]) -> Iterator[Diagnostic]:
 
 
 def _mistaken_rates(main: Program, parameters: set[str | None]) -> Iterator[Diagnostic]:
-    """Ops that compute learning rates, which every server does before its updates, and are no such ops."""
+    """Errors for ops that compute learning rates, which every server runs before its updates, without having that
+    role.
+    """
     ops, roles = main.main_block.ops, find_roles(main.main_block)
     gradients = {gradient: parameter for op in ops for parameter, gradient in op.role_pairs}
     makers = {name: ops[index] for index in roles.optimize for name in ops[index].output_names}
@@ -356,7 +368,7 @@ def _mistaken_rates(main: Program, parameters: set[str | None]) -> Iterator[Diag
 
 
 def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:
-    """An optimizer that reads one parameter and writes another, or whose variables are not of a size that is known."""
+    """Errors for an optimizer that reads one parameter and writes another, or whose variables have no known size."""
     parameter = op.input("Param") or ""
     others = [("ParamOut", op.output("ParamOut")), *(("the role variable", pair[0]) for pair in op.role_pairs[:1])]
     for place, other in others:
@@ -379,7 +391,7 @@ def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:
 
 
 def _mistaken_input(op: Op, slot: str, var: Var | None, whole: Var | None) -> str:
-    """What is wrong with a variable that an optimizer reads; empty when nothing is."""
+    """The reason why a variable is wrong as an input of an optimizer; empty if it is right."""
     if var is None:
         return "which block 0 does not declare"
     if slot == "Grad":
@@ -399,7 +411,7 @@ def _mistaken_input(op: Op, slot: str, var: Var | None, whole: Var | None) -> st
 
 
 def _mistaken_pairs(main: Program) -> Iterator[Diagnostic]:
-    """Role variables that name a gradient which is none, or which the op does not compute."""
+    """Errors for role variables that name as gradient a variable that is none, or that the op does not compute."""
     variables = main.main_block.vars
     for op in main.main_block.ops:
         for parameter, gradient in op.role_pairs:
@@ -416,9 +428,9 @@ def _mistaken_pairs(main: Program) -> Iterator[Diagnostic]:
 
 
 def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
-    """Gradient ops to which no op of the program belongs: none of the forward type reads the same variables.
+    """Errors for gradient ops without a forward op: no op of the forward type reads the same variables.
 
-    Nor must it be another op that makes the output whose gradient they take.
+    The output whose gradient they take must be made by that forward op, too.
     """
     forward: dict[tuple[str, tuple[str, ...]], set[tuple[tuple[str, ...], ...]]] = {}
     ops = main.main_block.ops
@@ -449,7 +461,7 @@ def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
 
 
 def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagnostic]:
-    """Ops of @startup that give a persistable variable of @main other dims than @main declares or writes."""
+    """Errors for ops of @startup that give a persistable variable of @main other dims than @main declares or writes."""
     for op in startup.main_block.ops:
         dims = op.attrs.get("shape")
         for name in op.output_names:

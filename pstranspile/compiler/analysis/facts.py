@@ -21,10 +21,10 @@ from pstranspile.ir.passes import Steps
 
 @dataclass(frozen=True)
 class Facts:
-    """What the transpiler needs to know of a training program; recomputable from it.
+    """The facts of a training program that the transpiler needs; they can be computed from the program at any time.
 
-    `moved` are the indices of all ops that leave the trainer: updates, learning rates, what follows an update.
-    `updates` are without that of the distributed lookup table, `lookup_table`, which has blocks of its own.
+    `moved` are the indices of all ops that leave the trainer: updates, learning rates, ops that follow an update.
+    `updates` do not include that of the distributed lookup table, `lookup_table`, which has blocks of its own.
     """
 
     program: Program

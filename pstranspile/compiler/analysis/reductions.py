@@ -1,4 +1,6 @@
-"""What trainers without servers sum over rings: the gradients of a step, or how far parameters moved in it."""
+"""The variables that trainers without servers sum over rings: the gradients of a step, or the changes of parameters in
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from pstranspile.ops import is_optimizer
 
 
 class Reduction(NamedTuple):
-    """A variable that all trainers sum over ring `ring`, right after op `after` of block 0, for `parameter`."""
+    """A variable that all trainers sum over ring `ring`, right after op `after` of block 0, on behalf of
+    `parameter`.
+    """
 
     after: int
     parameter: str
@@ -39,15 +43,15 @@ def is_left_out(program: Program, parameter: str) -> bool:
 
 
 def finished_gradients(op: Op) -> tuple[tuple[str, str], ...]:
-    """The (parameter, gradient) pairs that an op of the backward pass finishes, none for other ops."""
+    """The (parameter, gradient) pairs that an op of the backward pass finishes; empty for other ops."""
     return op.role_pairs if op.role_vars and has_role(op, OpRole.BACKWARD) else ()
 
 
 def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-    """The gradients to sum, the last one first, dealt out to the rings in this order, and findings.
+    """The gradients to sum, the last one first, assigned to the rings in this order, and findings.
 
-    An undeclared gradient is an error. Sparse gradients, parameters left out, a loss gradient that is not to be found
-    and a program without gradients are warnings.
+    An undeclared gradient is an error. Sparse gradients, parameters left out, a loss gradient that can't be found and a
+    program without gradients are warnings.
     """
     block = program.main_block
     findings: list[Diagnostic] = []
@@ -101,10 +105,11 @@ def _never_summed(program: Program) -> Iterator[Diagnostic]:
 
 
 def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-    """The parameters to average after their updates, the last one first, dealt out to the rings in this order.
+    """The parameters to average after their updates, the last one first, assigned to the rings in this order; and
+    findings.
 
-    Each is averaged after the last op that updates or uses it in the step. Findings: an error when the program updates
-    no parameter; warnings for parameters left out.
+    Each is averaged after the last op that updates or uses it in the step. A program that updates no parameter is an
+    error; parameters left out are warnings.
     """
     ops = program.main_block.ops
     findings: list[Diagnostic] = []
@@ -138,7 +143,7 @@ def first_updated(program: Program) -> str | None:
 
 
 def _updated(program: Program, op: Op) -> Iterator[str]:
-    """The parameters that an op updates, in its sub-blocks too."""
+    """The parameters that an op updates, including those updated in its sub-blocks."""
     if "Param" in op.inputs and "Grad" in op.inputs and ("LearningRate" in op.inputs or is_optimizer(op)):
         yield from op.inputs["Param"][:1]
     if sub_blocks(op):
@@ -161,7 +166,7 @@ def _touched(program: Program, op: Op) -> Iterator[str]:
 
 
 def reads_of(program: Program, op: Op) -> Iterator[str]:
-    """Variables of block 0 that an op reads, in its sub-blocks too."""
+    """The variables of block 0 that an op reads, including those read in its sub-blocks."""
     if sub_blocks(op):
         yield from effects_of(program, op).reads
         return

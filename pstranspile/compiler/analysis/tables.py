@@ -1,4 +1,6 @@
-"""Sparse tables of a program: those not held by trainers, one dealt to servers by id, those of rows once trained."""
+"""Sparse tables of a program: tables that stay on servers, the one that is distributed by id, and large tables, whose
+rows begin to exist when they are trained.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ from pstranspile.ops.build import make_op
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.tables.embedding import INITIALISERS
 
-# The distributed lookup table: a sparse table that is not cut but dealt out by id, and grows as ids come.
+# The distributed lookup table: a sparse table that is not cut but distributed by id, and grows as ids come.
 
 LOOKUP = "lookup_table"
-"""The op type whose `is_distributed` makes a table distributed; Fluid ignores the flag of others."""
+"""The op type for which `is_distributed` makes a table distributed; Fluid ignores the attribute on other types."""
 
 _REMEDY = "; distributed_table=rows distributes it by ranges of rows instead"
 
@@ -39,10 +41,10 @@ class LookupTable(NamedTuple):
 def find_lookup_table(
     program: Program, updates: Sequence[Update], moved: Container[int]
 ) -> tuple[LookupTable | None, list[Diagnostic]]:
-    """The distributed lookup table of a program, if it has one that it trains.
+    """The distributed lookup table of a program, if it has one that it trains, and findings.
 
-    Findings are errors for what Fluid's rewrite can't do: two tables, other readers of the table, ids that depend
-    on an earlier lookup, updates joined with those of other parameters.
+    Findings are errors for programs that Fluid's rewrite can't handle: two tables, other readers of the table, ids that
+    depend on an earlier lookup, updates joined with those of other parameters.
     """
     ops = program.main_block.ops
     lookups = [i for i, op in enumerate(ops) if i not in moved and _is_distributed(op)]
@@ -79,14 +81,14 @@ def _other_readers(program: Program, table: LookupTable, moved: Container[int]) 
         if index in moved or index in table.lookups or table.parameter not in op.input_names:
             continue
         if op.type == f"{LOOKUP}_grad":
-            continue  # reads no more of it than its height
+            continue  # this op needs only the height of the table
         message = f"{focus} is a distributed lookup table, which this op on the trainer can't read"
         findings.append(at_op("table-reader", message, op, focus=focus))
     return findings
 
 
 def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
-    """Errors for lookups whose ids are made after the first lookup, where all of them take place."""
+    """Errors for lookups whose ids are made after the first lookup, as all lookups take place there."""
     ops, first = program.main_block.ops, table.lookups[0]
     wanted = {ops[i].inputs["Ids"][0]: i for i in table.lookups[1:]}  # the last lookup of each ids
     findings: list[Diagnostic] = []
@@ -99,7 +101,7 @@ def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
 
 
 def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> list[Diagnostic]:
-    """Errors for optimize ops of other parameters that need what the table's make, which are not run."""
+    """Errors for optimize ops of other parameters that need results of the table's optimize ops, which are not run."""
     if len(table.update.ops) == 1:
         return []
     owner = {index: update.parameter for update in updates for index in update.ops}
@@ -113,7 +115,7 @@ def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> 
 
 
 def table_warnings(program: Program, table: LookupTable, trainers: int) -> list[Diagnostic]:
-    """Deviations of the table's lookups and updates from the program, as in Fluid."""
+    """Warnings about lookups and updates of the table that differ from the program's, as in Fluid."""
     return [*_padding(program, table), *_update(program, table, trainers)]
 
 
@@ -144,18 +146,18 @@ def _update(program: Program, table: LookupTable, trainers: int) -> list[Diagnos
     return [at_op("table-update", message, optimizer, focus=f"%{table.parameter}", severity=Severity.WARNING)]
 
 
-# Sparse tables: which parameters trainers need not hold, because all that reads them is lookups.
+# Sparse tables: parameters that trainers need not have, because only lookups read them.
 #
 # A table whose gradient is sparse stays on the servers; its lookups fetch the rows they need (remote prefetch). All
 # lookups of one table become one op, if there is a place after the last of their ids and before the first use of their
 # results. Otherwise, and where they differ in kind or padding, they become as few ops as possible.
 
 IDS_RANK = 2
-"""Fluid's fused lookup takes ids of this rank only."""
+"""The rank of the ids that Fluid's fused lookup requires."""
 
 
 class MergedLookup(NamedTuple):
-    """Lookups that become one, by index in program order; it stands right after op `after` (-1: at the start)."""
+    """Lookups that become one op, by index in program order; it comes right after op `after` (-1: at the start)."""
 
     lookups: tuple[int, ...]
     after: int
@@ -175,7 +177,9 @@ def is_sparse(program: Program, gradient: str) -> bool:
 
 
 class RemoteTables(NamedTuple):
-    """The tables to leave on the servers, the sparse parameters that can't be left there, and warnings about these."""
+    """The tables to leave on the servers, the sparse parameters that can't be left there, and warnings about the
+    latter.
+    """
 
     tables: tuple[RemoteTable, ...] = ()
     local: frozenset[str] = frozenset()
@@ -190,11 +194,11 @@ def sparse_parameters(program: Program, updates: Sequence[Update]) -> list[str]:
 def find_remote_tables(
     program: Program, sparse: Sequence[str], moved: Container[int], *, distributed: bool = False
 ) -> RemoteTables:
-    """Those of the sparse parameters whose lookups are fetched from the servers.
+    """The sparse parameters whose rows are fetched from the servers.
 
-    A parameter that another op reads too, or whose lookups Fluid can't fuse, is no such table: the trainers hold and
-    receive it whole. If it has lookups marked for remote prefetch, a warning says so.
-    `distributed`: lookups marked `is_distributed` are fetched like those marked for remote prefetch.
+    A parameter that another op reads too, or whose lookups Fluid can't fuse, is left out: the trainers have and receive
+    it whole. If it has lookups marked for remote prefetch, a warning says so. `distributed`: lookups marked
+    `is_distributed` are fetched like those marked for remote prefetch.
     """
     if not sparse:
         return RemoteTables()
@@ -240,14 +244,14 @@ def _readers(program: Program, tables: Collection[str], moved: Container[int]) -
 def _why_local(
     program: Program, parameter: str, readers: Sequence[int], marks: Sequence[str]
 ) -> tuple[int, str] | None:
-    """An op that keeps a table from being left on the servers, and why."""
+    """The op that prevents a table from staying on the servers, and the reason; None if the table can stay there."""
     variables = program.main_block.vars
     for index in readers:
         op = program.main_block.ops[index]
         schema = schema_of(op.type)
         forward = schema_of(schema.forward) if schema is not None and schema.forward else None
         if forward is not None and forward.table_lookup:
-            continue  # the gradient of a lookup reads no more of the table than its height
+            continue  # the gradient of a lookup needs only the height of the table
         if not _is_marked_lookup(op, marks) or op.inputs.get("W") != (parameter,):
             return index, f"{op.type} reads it on the trainer"
         ids = variables.get(op.input("Ids") or "")
@@ -257,7 +261,7 @@ def _why_local(
 
 
 class _Window(NamedTuple):
-    """A lookup, and where it may stand: after op `after` (-1: from the start), before op `before`."""
+    """A lookup and its possible positions: after op `after` (-1: from the start), before op `before`."""
 
     lookup: int
     after: int
@@ -265,7 +269,9 @@ class _Window(NamedTuple):
 
 
 class _Places:
-    """Valid positions for merged lookups, from the readers and writers of the ids and results of given lookups."""
+    """The possible positions of merged lookups, from the readers and writers of the ids and results of given
+    lookups.
+    """
 
     def __init__(self, program: Program, lookups: Collection[int]):
         self.ops = program.main_block.ops
@@ -286,14 +292,16 @@ class _Places:
                     self.readers[name].append(index)
 
     def _window(self, lookup: int) -> _Window:
-        """After its ids are made, before they are made anew and before what it finds is used."""
+        """The possible positions of a lookup: after its ids are made, and before they are overwritten or its results
+        are used.
+        """
         ids, result = self.ops[lookup].inputs["Ids"][0], self.ops[lookup].outputs["Out"][0]
         others = [*self.writers[ids], *self.writers[result], *self.readers[result]]
         after = max((i for i in others if i < lookup), default=-1)
         return _Window(lookup, after, min((i for i in others if i > lookup), default=len(self.ops)))
 
     def merge(self, lookups: Sequence[int]) -> tuple[MergedLookup, ...]:
-        """One table's lookups, as few as their kinds, their paddings and their order allow.
+        """Merges one table's lookups into as few as their kinds, paddings and order allow.
 
         As in the covering of intervals by points: a lookup joins the group whose first use is the last one before its
         own, if its ids exist by then.
@@ -318,7 +326,7 @@ def _merged(group: Sequence[_Window]) -> MergedLookup:
     return MergedLookup(tuple(sorted(window.lookup for window in group)), max(window.after for window in group))
 
 
-# Large tables: a module whose tables, as the job names them, begin without rows.
+# Large tables: tables that the job names and that begin without rows.
 #
 # The initialiser of such a table becomes a `large_table` with the same numbers. The initialisers of its optimizer's
 # state become `large_table_state`s next to it, and its lookups are marked to be made on the servers.
@@ -327,7 +335,9 @@ TABLE, STATE = "large_table", "large_table_state"
 
 
 def with_large_tables(module: Module, tables: Sequence[str]) -> Module:
-    """The module with these tables large (`NAME rule=value ...`). Raises DiagnosticError for what can't be one."""
+    """The module in which these tables are large (`NAME rule=value ...`). Raises DiagnosticError for a table that can't
+    be large.
+    """
     if not tables:
         return module
     rules = dict(parse_table(text) for text in tables)
@@ -373,7 +383,9 @@ def require_rows(module: Module) -> None:
 
 
 def _find_states(program: Program, states: Mapping[str, dict[str, Op]]) -> list[Diagnostic]:
-    """Adds the table itself and what its optimizer keeps for each row, by name, each with the op that updates it."""
+    """Extends `states`: for each large table, the table itself and the optimizer's state of its rows, each by name with
+    the op that updates it. Returns errors.
+    """
     findings: list[Diagnostic] = []
     for op in program.main_block.ops:
         name = op.input("Param")
@@ -400,7 +412,7 @@ def _find_states(program: Program, states: Mapping[str, dict[str, Op]]) -> list[
 
 
 def _with_lookups_on_servers(program: Program, tables: Mapping[str, object]) -> Program:
-    """The program whose lookups in these tables are made on the servers, wherever they are."""
+    """The program in which all lookups in these tables are made on the servers."""
     blocks: list[Block] = []
     for block in program.blocks:
         ops = tuple([_on_servers(op) if _is_lookup(op) and op.input("W") in tables else op for op in block.ops])
@@ -449,7 +461,9 @@ def _with_tables(
 
 
 def _unfit(makers: Sequence[Op], *, is_table: bool) -> str:
-    """Why the rows of a table or a state can't begin as these ops have the whole begin; empty if they can."""
+    """The reason why the rows of a table or a state can't be initialised like the whole by these ops; empty if they
+    can.
+    """
     kinds = (*INITIALISERS, TABLE) if is_table else ("fill_constant", STATE)
     op = next(iter(makers), None)
     if op is None or len(makers) > 1 or op.type not in kinds or (any(op.input_names) and op.type != STATE):
@@ -461,7 +475,7 @@ def _unfit(makers: Sequence[Op], *, is_table: bool) -> str:
 
 
 def large_table(op: Op, rules: Rules) -> Op:
-    """The op that makes a table without rows, whose rows begin with the numbers of this initialiser."""
+    """The op that makes a table without rows, from the initialiser that gives the rows their first values."""
     own = {key: op.attrs[key] for key in ("min", "max", "mean", "std", "value", "seed", "dtype") if key in op.attrs}
     chosen = {key: float32(value) if isinstance(value, float) else value for key, value in rules._asdict().items()}
     if op.type == TABLE:
@@ -472,7 +486,7 @@ def large_table(op: Op, rules: Rules) -> Op:
 
 
 def table_state(op: Op, table: str) -> Op:
-    """The op that makes what an optimizer keeps for each row of a table, from that which makes the whole."""
+    """The op that makes the optimizer's state for each row of a table, from the op that makes the whole state."""
     own = {key: op.attrs[key] for key in ("value", "dtype") if key in op.attrs}
     attrs = {"shape": Longs(ints_attr(op, "shape")), **own}
     return make_op(

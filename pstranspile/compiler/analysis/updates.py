@@ -1,4 +1,6 @@
-"""Parameter/gradient pairs and update groups: what has to happen to a parameter, and what must stay together."""
+"""Parameter/gradient pairs and update groups: the ops that update each parameter, and the parameters that must stay
+together.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pstranspile.ops.schema import OpSchema, Slicing
 # Optimize-op discovery: which ops of a training program update parameters, set rates, or clip gradients.
 
 TRAINER_CLIP_SCOPE = "@CLIP"
-"""Name-scope marker of gradient clips set with `set_gradient_clip`, which stay on the trainer."""
+"""The name scope of gradient clips set with `set_gradient_clip`, which stay on the trainer."""
 
 
 class Roles(NamedTuple):
@@ -31,12 +33,12 @@ class Roles(NamedTuple):
 
     @property
     def moved(self) -> frozenset[int]:
-        """The ops that leave the trainer by their role."""
+        """The indices of the ops that leave the trainer because of their role."""
         return frozenset((*self.optimize, *self.learning_rate))
 
 
 def find_roles(block: Block) -> Roles:
-    """Sorts a block's ops by their role."""
+    """Sorts a block's ops by role."""
     optimize: list[int] = []
     rates: list[int] = []
     clips: list[int] = []
@@ -52,11 +54,11 @@ def find_roles(block: Block) -> Roles:
 
 
 class Update(NamedTuple):
-    """All that updates one parameter.
+    """The update of one parameter.
 
-    `gradient` is the variable that travels: the last value a trainer computes for it. `ops` are the indices of
-    the optimize-role ops attributed to the parameter, in program order; `optimizer` those of them that are
-    optimizers. `whole` says that the parameter can't be cut, and why (empty: it can).
+    `gradient` is the variable that is sent: the last value a trainer computes for it. `ops` are the indices of the
+    optimize-role ops attributed to the parameter, in program order; `optimizer` those of them that are optimizers.
+    `whole` is the reason why the parameter can't be cut (empty: it can).
     """
 
     parameter: str
@@ -67,10 +69,10 @@ class Update(NamedTuple):
 
 
 class UpdateGroup(NamedTuple):
-    """Parameters whose updates are connected, so that one server must hold them all, uncut.
+    """Parameters whose updates are connected, so that they must be on one server and uncut.
 
-    `after` are ops of other roles that change the parameters once they are updated (Lookahead), with the
-    ops they need; they follow the updates on the server.
+    `after` are ops of other roles that change the parameters after their updates (Lookahead), with the ops they need;
+    they follow the updates on the server.
     """
 
     parameters: tuple[str, ...]
@@ -78,10 +80,11 @@ class UpdateGroup(NamedTuple):
 
 
 def attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:
-    """Parameter -> indices of its optimize ops; parameter -> gradient named first; findings.
+    """Attributes optimize ops to parameters. Returns parameter -> indices of its optimize ops, parameter -> gradient
+    named first, and findings.
 
-    An op without role variables is attributed to the parameter whose optimize op reads what it writes, or writes
-    what it reads.
+    An op without role variables is attributed to the parameter whose optimize op reads what it writes, or writes what
+    it reads.
     """
     ops = program.main_block.ops
     owner: dict[int, str] = {}
@@ -111,7 +114,9 @@ def attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dic
 
 
 def _attribute_by_connection(program: Program, roles: Roles, owner: dict[int, str], pending: list[int]) -> list[int]:
-    """Gives ops without role variables to the parameter of an op they are connected to; returns those left over."""
+    """Attributes ops without role variables to the parameter of an op they are connected to; returns those left
+    over.
+    """
     graph = op_graph(program, roles.optimize)
     while pending:
         left: list[int] = []
@@ -143,9 +148,10 @@ def gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
 
 
 def follows_parameter(schema: OpSchema | None, slot: str) -> bool:
-    """Whether what an op has in a slot is cut like the parameter, if it has the parameter's shape.
+    """Whether the variable in a slot of an op is cut like the parameter, if it has the parameter's shape.
 
-    So are the slots of an optimizer that follow the parameter, and every slot of an op that works row by row.
+    This holds for the slots of an optimizer that follow the parameter, and for every slot of an op that works row by
+    row.
     """
     if schema is None:
         return False
@@ -155,7 +161,7 @@ def follows_parameter(schema: OpSchema | None, slot: str) -> bool:
 
 
 def why_whole(program: Program, op_indices: Iterable[int]) -> str:
-    """Why ops keep a parameter from being cut: an op that needs the whole of it. Empty: nothing does."""
+    """The reason why these ops need a parameter whole: one of them needs all of it. Empty if none does."""
     ops = program.main_block.ops
     for index in op_indices:
         op = ops[index]
@@ -213,11 +219,11 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
 
 
 NO_UPDATES = "the main program has no optimizer op; `pstranspile grad` makes a training program of a forward one"
-"""The message about a program that trains nothing."""
+"""The message about a program without an update of parameters."""
 
 
 def no_updates(program: Program) -> Diagnostic:
-    """The warning about a program that trains nothing: as in Fluid, trainers evaluate and servers hold nothing."""
+    """The warning about a program without an update: as in Fluid, trainers evaluate and servers have no parameters."""
     ops = program.main_block.ops
     location = ops[0].origin.location if ops and ops[0].origin else None
     return warning("no-optimizer", NO_UPDATES, location)
@@ -226,10 +232,11 @@ def no_updates(program: Program) -> Diagnostic:
 def find_groups(
     program: Program, updates: tuple[Update, ...], roles: Roles
 ) -> tuple[tuple[UpdateGroup, ...], list[Diagnostic]]:
-    """Union-find over the updates: parameters are joined when an op of one uses what an op of the other makes.
+    """The groups of parameters that must stay together, and findings.
 
-    Learning rates do not join (every server computes them). Only groups of two or more parameters, or with ops
-    that follow the update, are returned.
+    Union-find over the updates: parameters are joined when an op of one uses a result of an op of the other. Learning
+    rates do not join (every server computes them). Only groups of two or more parameters, or with ops that follow the
+    update, are returned.
     """
     joins = _joined_by_helpers(program, updates)
     after, after_joins, findings = _ops_after_updates(program, updates, roles)
@@ -255,7 +262,7 @@ def find_groups(
 
 
 def _joined_by_helpers(program: Program, updates: tuple[Update, ...]) -> list[tuple[str, ...]]:
-    """Pairs of parameters of which an optimize op of one uses what an optimize op of the other makes."""
+    """Pairs of parameters such that an optimize op of one uses a result of an optimize op of the other."""
     with_helpers = [update for update in updates if len(update.ops) > 1]
     if not with_helpers:
         return []  # a lone optimizer writes only its own parameter and state
@@ -267,10 +274,11 @@ def _joined_by_helpers(program: Program, updates: tuple[Update, ...]) -> list[tu
 def _ops_after_updates(
     program: Program, updates: tuple[Update, ...], roles: Roles
 ) -> tuple[list[tuple[int, str]], list[tuple[str, ...]], list[Diagnostic]]:
-    """Ops of other roles that write an optimised parameter after its optimizer, all they need and all they feed.
+    """The ops of other roles that write an optimised parameter after its optimizer, with all ops they need and all that
+    use their results.
 
-    Returns (op index, parameter) rows, joins of parameters, and findings: what they need must not depend on
-    what only a trainer has.
+    Returns (op index, parameter) rows, joins of parameters, and findings: these ops must not depend on values that only
+    a trainer has.
     """
     last = {update.parameter: update.ops[-1] for update in updates}
     ops = program.main_block.ops
@@ -311,7 +319,7 @@ def _ops_after_updates(
 
 
 def _through_all_but(graph: OpGraph, index: int, parameters: Mapping[str, int], *, upwards: bool) -> list[int]:
-    """Ancestors (or descendants) of an op through anything but parameters, which the server has."""
+    """The ancestors (or descendants) of an op through any variables but parameters, which the server has."""
     indices: set[int] = set()
     todo = [index]
     while todo:
@@ -329,10 +337,10 @@ def _is_state(program: Program, name: str) -> bool:
     return var is not None and (var.persistable or var.tensor is None)
 
 
-# Ops that update parameters by themselves, without an optimizer: the hashed embeddings of Fluid's PyramidDNN.
+# Ops that update parameters themselves, without an optimizer: the hashed embeddings of Fluid's PyramidDNN.
 
 ATTRIBUTE = "distribute_update_vars"
-"""Names the parameters that such an op updates, with commas between them."""
+"""The attribute with the names of the parameters that such an op updates, separated by commas."""
 
 
 def updated_by_itself(op: Op) -> list[str]:
@@ -341,9 +349,10 @@ def updated_by_itself(op: Op) -> list[str]:
 
 
 def self_updates(module: Module) -> list[Diagnostic]:
-    """Errors for such ops: their parameters have no gradient that could be sent, so trainers would drift apart.
+    """Errors for ops that update parameters themselves: their parameters have no gradient to send, so trainers would
+    drift apart.
 
-    Mode geo sends no gradients, but what changed; there they are fine.
+    In mode geo such ops are valid, as trainers send the changes of parameters instead of gradients.
     """
     findings: list[Diagnostic] = []
     for name, program in module.programs.items():

@@ -1,6 +1,6 @@
-"""Def-use of one block, computed once and shared by every pass.
+"""The def-use information of one block, computed once and shared by every pass.
 
-The op graph is the same as a networkx DiGraph over op indices: which op uses what which other op made.
+The op graph presents it as a networkx DiGraph over op indices: an edge leads from an op to an op that uses its result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pstranspile.ir.model import Block, Op, Program, Slots
 
 
 class Uses(NamedTuple):
-    """The readers and writers of each variable that is followed, as far as sends, drops and checks need them.
+    """The readers and writers of each followed variable, as far as sends, drops and checks need them.
 
     `kept_writer` and `kept_reader` give the last writer and the first reader among the ops that stay on the trainer.
     `moved_writer` gives the last of the other ops that writes the variable after an op that stays has written it.
@@ -25,7 +25,7 @@ class Uses(NamedTuple):
     moved_writer: Mapping[str, int]
 
     def last_writer(self, name: str) -> int:
-        """The last op that writes a variable which an op that stays writes. Raises KeyError for any other."""
+        """The last op that writes a variable, if an op that stays writes it. Raises KeyError for any other variable."""
         return self.moved_writer.get(name, self.kept_writer[name])
 
 
@@ -42,15 +42,15 @@ def names_in(block: Block, indices: Iterable[int]) -> set[str]:
 
 
 def mentioned(slots: Iterable[Slots]) -> list[str]:
-    """Every variable in these slots, as often as it stands there."""
+    """Every variable in these slots, as often as it occurs there."""
     return [name for given in slots for names in given.values() for name in names]
 
 
 def uses_of(block: Block, moved: Container[int], followed: Container[str] | None = None) -> Uses:
     """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into).
 
-    `followed` are the variables that anything will be asked of; None: all. Each op is looked at once: of a large
-    program, the memory that its ops lie in is what takes the time.
+    `followed` are the variables that will be queried; None: all. Each op is read once, as memory access dominates the
+    time for a large program.
     """
     if followed is None:
         followed = names_in(block, range(len(block.ops)))
@@ -102,14 +102,14 @@ def deep_blocks(program: Program, op: Op) -> tuple[int, ...]:
 
 
 class Effects(NamedTuple):
-    """Variables of the enclosing blocks that an op reads and writes, its sub-blocks included."""
+    """The variables of the enclosing blocks that an op reads and writes, including those of its sub-blocks."""
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
 
 def effects_of(program: Program, op: Op) -> Effects:
-    """What an op reads and writes outside its own sub-blocks, in order of first mention."""
+    """The variables outside its own sub-blocks that an op reads and writes, in order of first mention."""
     reads = dict.fromkeys(op.input_names)
     writes = dict.fromkeys(op.output_names)
     blocks = deep_blocks(program, op)

@@ -1,9 +1,9 @@
 """Cuts and places parameters so that the busiest server moves as few bytes as can be.
 
-What can't be cut is placed first, the heaviest to the least loaded server (Graham's rule, 1969), and improved by moves
-and exchanges. What can be cut then fills the servers up to one level, each cut where the level is reached (McNaughton's
-rule, 1959), so that there are at most as many cuts as servers. Equal loads are broken by the order of servers, so the
-same job gives the same plan.
+Parameters that can't be cut are placed first, the heaviest on the least loaded server (Graham's rule, 1969), and this
+is improved by moves and exchanges. The others then fill the servers up to one level, and are cut where it is reached
+(McNaughton's rule, 1959), so that there are at most as many cuts as servers. Ties are broken by the order of servers,
+so the same job gives the same plan.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pstranspile.compiler.cost.traffic import Moved
 
 
 class Item(NamedTuple):
-    """What is placed: the bytes that its rows move, the bytes that a row takes on a server, and whether it may be cut.
+    """An item to place: the bytes that its rows move, the bytes that a row takes on a server, and whether it may be
+    cut.
 
     No part of it has fewer than `least` rows.
     """
@@ -28,7 +29,7 @@ class Item(NamedTuple):
 
     @property
     def memory(self) -> float:
-        """The bytes that it takes on a server that has all of it."""
+        """The bytes that the item takes on a server that has all of it."""
         return self.row_memory * self.moved.rows
 
 
@@ -41,7 +42,7 @@ class Part(NamedTuple):
 
 
 class NoRoom(Exception):
-    """What is left of an item finds no room on any server. `name` is the item, `memory` the bytes that are left."""
+    """The rest of an item has no room on any server. `name` is the item, `memory` the bytes of the rest."""
 
     def __init__(self, name: str, memory: float):
         super().__init__(name)
@@ -49,25 +50,25 @@ class NoRoom(Exception):
 
 
 class _Servers:
-    """The loads of servers while they are filled, and the memory that each has left."""
+    """The loads of servers during placement, and the memory that each has left."""
 
     def __init__(self, count: int, memory: float):
         self.loads = [0.0] * count
         self.room = [memory] * count
 
     def take(self, server: int, load: float, memory: float) -> None:
-        """The server has more to move and to hold; negative numbers take away."""
+        """Adds load and memory to a server; negative numbers remove them."""
         self.loads[server] += load
         self.room[server] -= memory
 
     def least_loaded(self, memory: float) -> int | None:
-        """The server with the least load of those that have room for so many bytes."""
+        """The server with the least load among those with room for `memory` bytes; None if none has it."""
         fitting = [number for number, room in enumerate(self.room) if room >= memory]
         return min(fitting, key=lambda number: (self.loads[number], number), default=None)
 
 
 def balanced(items: Sequence[Item], servers: int, memory: float = float("inf")) -> list[tuple[Part, ...]]:
-    """The parts of each item, in the order of its rows. `memory` is the most bytes that a server can hold.
+    """The parts of each item, in the order of its rows. `memory` is the capacity of a server in bytes.
 
     Raises NoRoom.
     """
@@ -91,7 +92,7 @@ def _heaviest_first(items: Sequence[Item], numbers: set[int]) -> list[int]:
 
 
 def _placed_whole(items: Sequence[Item], whole: Sequence[int], filling: _Servers) -> dict[int, int]:
-    """Item -> server of what can't be cut."""
+    """Places the items that can't be cut: item -> server."""
     result: dict[int, int] = {}
     for number in _heaviest_first(items, {*whole}):
         item = items[number]
@@ -104,11 +105,13 @@ def _placed_whole(items: Sequence[Item], whole: Sequence[int], filling: _Servers
 
 
 _ROUNDS = 200
-"""Moves and exchanges that are looked for at most."""
+"""The most moves and exchanges that are made."""
 
 
 def _improve(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -> None:
-    """Moves an item from the busiest server, or exchanges one with another server's, as long as that helps."""
+    """Moves an item from the busiest server, or exchanges one with another server's, as long as that lowers the
+    load.
+    """
     for _ in range(_ROUNDS):
         busiest = max(range(len(filling.loads)), key=lambda server: (filling.loads[server], -server))
         best: tuple[float, int, int | None, int] | None = None
@@ -136,16 +139,17 @@ def _improve(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -
 
 
 _SEARCHED = 14
-"""Items that can't be cut, of which no more are placed by search."""
+"""The most items that can't be cut for which placement by search is tried."""
 
 _PLACES = 20_000
-"""Places that a search tries at most."""
+"""The most placements that a search tries."""
 
 
 def _search(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -> dict[int, int]:
-    """The placement with the lowest load of the busiest server that a search from the heaviest item on finds.
+    """The placement with the lowest load of the busiest server that a depth-first search finds, beginning with the
+    heaviest item.
 
-    A server that is as loaded, and has as much room, as one before it is not tried.
+    A server with the same load and room as an earlier one is not tried.
     """
     order = _heaviest_first(items, {*placed})
     weights = [(items[number].moved.total, items[number].memory) for number in order]
@@ -192,7 +196,9 @@ def _search(items: Sequence[Item], placed: dict[int, int], filling: _Servers) ->
 def _better(
     best: tuple[float, int, int | None, int] | None, level: float, number: int, other: int | None, server: int
 ) -> tuple[float, int, int | None, int]:
-    """The better one of two changes: the higher load of the two servers, what moves, what comes back, and where."""
+    """The better one of two changes: the higher load of the two servers, the item to move, the item that comes back,
+    and the server.
+    """
     return (level, number, other, server) if best is None or level < best[0] else best
 
 
@@ -218,8 +224,8 @@ def _cut(item: Item, level: float, filling: _Servers) -> list[Part]:
 
 
 def _filled(item: Item, start: int, used: Container[int], free: Sequence[float], filling: _Servers) -> tuple[int, int]:
-    """The server that takes the next rows of an item, and the row up to which it does. Those in `used` have rows of it
-    already, and take more only if no other has room.
+    """The server for the next rows of an item, and the row up to which it takes them. Servers in `used` have rows of
+    the item already, and take more only if no other has room.
     """
     rows = item.moved.rows
     servers = [number for number in range(len(free)) if number not in used]
@@ -239,7 +245,7 @@ def _filled(item: Item, start: int, used: Container[int], free: Sequence[float],
 
 
 def _nearest(moved: Moved, start: int, amount: float) -> int:
-    """The row up to which the rows from `start` on move as nearly as can be so many bytes."""
+    """The row up to which the rows from `start` on move a number of bytes as near to `amount` as possible."""
     stop = moved.reached(start, amount)
     base = moved.below(start)
     over = moved.below(min(stop + 1, moved.rows)) - base - amount

@@ -1,4 +1,4 @@
-"""How often each row of a table is looked up: counts by ranges of rows, as a file of JSON holds them.
+"""How often each row of a table is looked up: counts by ranges of rows, in a JSON file.
 
     {
       "version": 1,
@@ -27,13 +27,13 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_named
 
 MOST_BYTES = 1 << 28
-"""Bytes that a file of counts may have."""
+"""The largest size of a file of counts, in bytes."""
 
 RANGES = 4096
-"""Ranges that a table's counts are told in."""
+"""The most ranges of a table's counts."""
 
 VERSION = 1
-"""The version of the form that is written."""
+"""The version of the format."""
 
 
 class Range(NamedTuple):
@@ -54,7 +54,7 @@ class RowCounts:
         self.ranges = tuple(ranges)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same."""
+        """Whether both have the same ranges."""
         return isinstance(other, RowCounts) and self.ranges == other.ranges
 
     def __hash__(self) -> int:
@@ -63,7 +63,7 @@ class RowCounts:
 
     @cached_property
     def _before(self) -> list[float]:
-        """How often a row before each range was looked up; the last number is that of all rows."""
+        """The lookups of rows before each range, cumulated; the last number is the total."""
         return [0.0, *accumulate(each.lookups for each in self.ranges)]
 
     @cached_property
@@ -72,11 +72,11 @@ class RowCounts:
 
     @property
     def total(self) -> float:
-        """How often any row was looked up."""
+        """The number of lookups of all rows."""
         return self._before[-1]
 
     def below(self, row: int) -> float:
-        """How often a row before `row` was looked up."""
+        """The number of lookups of rows before `row`."""
         place = bisect_right(self._starts, row) - 1
         if place < 0:
             return 0.0
@@ -93,7 +93,7 @@ class RowCounts:
 
 
 def uniform(rows: int) -> RowCounts:
-    """Counts of a table whose rows are all looked up as often."""
+    """The counts of a table whose rows are all looked up equally often."""
     return RowCounts([Range(0, rows, 1.0)])
 
 
@@ -105,7 +105,7 @@ class IdCounts(NamedTuple):
 
 
 def counts_of(numbers: Mapping[int, int]) -> RowCounts:
-    """Counts from how often each id came, told in at most `RANGES` ranges.
+    """The counts from the number of occurrences of each id, in at most `RANGES` ranges.
 
     The most frequent rows have ranges of their own; the others are joined to ranges with about as many lookups each.
     """
@@ -130,7 +130,7 @@ def counts_of(numbers: Mapping[int, int]) -> RowCounts:
     return RowCounts(ranges)
 
 
-# The file.
+# Reading and writing the file.
 
 
 def counts_text(counts: IdCounts) -> str:
@@ -156,7 +156,7 @@ def read_counts(path: str) -> IdCounts:
 
 
 class _Wrong(ValueError):
-    """What is wrong with a file of counts."""
+    """A file of counts is wrong, for the reason in the message."""
 
 
 def _counts(held: object) -> IdCounts:

@@ -1,4 +1,4 @@
-"""What a plan costs in a step: the bytes that each server moves, and those that it holds."""
+"""The cost of a plan in a step: the bytes that each server moves, and those that it stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pstranspile.ir.model import Program, TensorType
 
 
 class ServerCost(NamedTuple):
-    """The slices of a server, the bytes of parameters that it holds, and those that it moves in a step, with all
+    """The slices of a server, the bytes of parameters that it stores, and those that it moves in a step with all
     trainers together.
     """
 
@@ -31,7 +31,7 @@ class ServerCost(NamedTuple):
 class PlanCost:
     """The cost of a plan for trainers whose batch has `batch_rows` rows, as `str` shows it.
 
-    `counted_ids`: the job names counts of its ids; otherwise all rows of a table are taken to be as frequent.
+    `counted_ids`: the job names counts of its ids; otherwise all rows of a table are assumed to be equally frequent.
     """
 
     plan: Plan
@@ -54,16 +54,16 @@ class PlanCost:
 
     @property
     def busiest(self) -> ServerCost:
-        """The server that moves most."""
+        """The server that moves the most bytes."""
         return max(self.servers, key=lambda server: server.moved)
 
     def of_mean(self, server: ServerCost) -> float:
-        """The bytes that a server moves, of those that one moves on average; 1 where none are moved."""
+        """The ratio of the bytes that a server moves to those of the mean; 1 if no bytes are moved."""
         return server.moved / self.mean if self.mean else 1.0
 
 
 def cost(compiled: Compiled) -> PlanCost:
-    """What the plan of a compiled job costs in a step; in mode geo, in an exchange.
+    """The cost of a compiled job's plan in a step; in mode geo, in an exchange.
 
     Raises DiagnosticError for a mode without parameter servers, and for a file of counts that can't be used.
     """
@@ -103,7 +103,7 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
 
 
 def cost_text(cost: PlanCost) -> str:
-    """The cost as a table, after a sentence on the busiest server."""
+    """The cost as a table, preceded by a sentence on the busiest server."""
     busiest, plan = cost.busiest, cost.plan
     unit = "an exchange" if plan.geo else "a step"
     ids = "ids as they were counted" if cost.counted_ids else "all ids as frequent"

@@ -1,8 +1,9 @@
 """Bytes that each parameter of a job moves between one trainer and the servers in a step, row by row.
 
-A dense parameter goes to a trainer once a step, and its gradient comes back: every row costs the same. Of a sparse one
-the gradient has a row for each lookup, with its id, and so have the answers if the servers look rows up; a trainer that
-looks up itself gets all rows. So rows that are looked up more often cost more, as the counts of a job's ids say.
+A dense parameter is sent to a trainer once a step, and its gradient comes back: every row costs the same. The gradient
+of a sparse parameter has a row for each lookup, with its id, and so have the answers if the servers look rows up; a
+trainer that looks rows up itself gets all rows. So rows that are looked up more often cost more, according to the
+counts of a job's ids.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from pstranspile.ir.model import Program, TensorType
 from pstranspile.ops import facts_of
 
 ID = 8
-"""Bytes of an id on the wire."""
+"""The size of an id in a message, in bytes."""
 
 
 class Moved(NamedTuple):
-    """The bytes that a parameter of so many rows moves in a step.
+    """The bytes that a parameter of `rows` rows moves in a step.
 
-    `each` are those of every row. `looked_up` are those of all lookups of a step, which are spread over the rows as
-    `counts` says.
+    `each` is the number for every row. `looked_up` is the number for all lookups of a step, which are spread over the
+    rows as `counts` says.
     """
 
     rows: int
@@ -60,7 +61,7 @@ class Moved(NamedTuple):
 
 
 def lookups_of(program: Program, table: str, batch_rows: int) -> float:
-    """The lookups in a table in a step of a trainer with so many rows, as the dims of ids say.
+    """The number of lookups in a table in a step of a trainer with `batch_rows` rows, from the dims of ids.
 
     An unknown dim counts as the rows of the batch, whatever the lengths of sequences.
     """
@@ -85,10 +86,10 @@ def moved_by(
     batch_rows: int,
     counts: IdCounts | None,
 ) -> Moved:
-    """The bytes that a parameter moves in a step of a trainer whose batch has so many rows.
+    """The bytes that a parameter moves in a step of a trainer whose batch has `batch_rows` rows.
 
-    `sparse`: its gradient has a row for each lookup. `prefetched`: the servers look its rows up. `counts` say how often
-    its rows are looked up; without them all rows are taken to be as frequent.
+    `sparse`: its gradient has a row for each lookup. `prefetched`: the servers look its rows up. `counts` says how
+    often its rows are looked up; without it all rows are assumed to be equally frequent.
     """
     rows = tensor.shape[0] if tensor.shape else 1
     row = prod(tensor.shape[1:]) * tensor.dtype.size

@@ -36,7 +36,7 @@ from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op
 
-# Delay-compensated ASGD: a gradient corrected for what its parameter has moved since the trainer fetched it.
+# Delay-compensated ASGD: a gradient is corrected for the change of its parameter since the trainer fetched it.
 #
 # g' = g + g * g * (w - w_backup), elementwise, with the backup of the trainer that sent g.
 
@@ -54,7 +54,7 @@ class Compensation:
     def append(self, block: int, parameter: PlannedParameter, s: Slice, gradient: str, origin: Origin | None) -> str:
         """Adds the ops that compensate the gradient of a slice to a block; returns the name of the result.
 
-        `gradient` is what the optimizer takes, with weight decay or clipped; `origin` is that of the optimizer op.
+        `gradient` is the input of the optimizer, with weight decay or clipped; `origin` is that of the optimizer op.
         """
         tensor = TensorType(parameter.dtype, s.shape)
         copies = [backup_name(s, i) for i in range(self.trainers)]
@@ -80,7 +80,7 @@ class Compensation:
 
 
 def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origin | None]) -> list[Op]:
-    """Start-up ops that fill every trainer's backup with the parameter as it is initialised.
+    """Start-up ops that initialise every trainer's backup with the initial value of the parameter.
 
     `makers` gives the source op that initialises each parameter.
     """
@@ -91,7 +91,7 @@ def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origi
 
 
 RPC_THREADS = 12
-"""Threads of each of a server's pools: Fluid's default for send, get and prefetch."""
+"""The number of threads in each of a server's pools: Fluid's default for send, get and prefetch."""
 
 
 class ServerTemplate:
@@ -109,7 +109,7 @@ class ServerTemplate:
                 self.owned[s.endpoint].append((plan.parameters[index], s))
         counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned.items()}
         self.several = {endpoint: {n for n, count in names.items() if count > 1} for endpoint, names in counts.items()}
-        """Names of the parameters of which a server holds more than one slice, by the server's endpoint."""
+        """Names of the parameters of which a server has more than one slice, by the server's endpoint."""
         ops = facts.program.main_block.ops
         # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
         names = own_gradient_names(plan, 0)
@@ -123,13 +123,13 @@ class ServerTemplate:
         self.row_updates = frozenset(p.name for p in plan.parameters if p.sparse and self._reads_rows(p))
 
     def _reads_rows(self, parameter: PlannedParameter) -> bool:
-        """Whether the sparse gradient reaches the optimizer as it is (weight decay makes a dense one of it)."""
+        """Whether the sparse gradient reaches the optimizer unchanged (weight decay makes it dense)."""
         ops = self.facts.program.main_block.ops
         return any(parameter.gradient in ops[i].inputs["Grad"] for i in self.updates[parameter.name].optimizer)
 
 
 def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
-    """A source op for servers: with a trainer's names in its role variables, and its reason as origin."""
+    """A source op for servers: its role variables have a trainer's names, and its origin is `rule`."""
     role_vars, origin = op.role_vars, op.origin
     if names and role_vars and any(name in names for name in role_vars):
         role_vars = tuple([names.get(name, name) for name in role_vars])
@@ -152,7 +152,7 @@ class _Served:
         self.sparse_pairs: list[str] = []
 
     def add_rates(self, templates: Sequence[ServerTemplate]) -> None:
-        """One block with the learning-rate ops of all programs, if there are any."""
+        """Adds one block with the learning-rate ops of all programs, if there are any."""
         with_rates = [template for template in templates if template.facts.roles.learning_rate]
         if with_rates:
             self.rate_block = self.server.new_block(0)
@@ -161,7 +161,7 @@ class _Served:
             _copy_rates(self.server, template, self.rate_block)
 
     def add_updates(self, template: ServerTemplate, parent: int) -> None:
-        """A block per slice or group that a program updates here."""
+        """Adds a block for each slice or group that a program updates on this server."""
         for unit, after in _units(template, self.endpoint):
             block = self.server.new_block(parent)
             self.blocks.append(block)
@@ -170,7 +170,7 @@ class _Served:
             self.sparse_pairs += (f"{s.gradient}:{s.name}" for p, s in unit if p.name in template.row_updates)
 
     def add_table(self, plan: Plan, parent: int) -> dict[str, AttrValue]:
-        """The blocks of the distributed lookup table, if there is one; returns what they add to the attributes."""
+        """Adds the blocks of the distributed lookup table, if there is one; returns the additional attributes."""
         if plan.table is None:
             return {}
         number = plan.pservers.index(self.endpoint)
@@ -222,7 +222,8 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
 def _in_placed_order(
     compensation: Compensation, templates: Sequence[ServerTemplate], endpoint: str
 ) -> list[tuple[str, str]]:
-    """The backups in the order in which the slices were dealt out; the blocks stand in that of the optimizer ops.
+    """The backups in the order in which the slices were assigned to servers; the blocks are in the order of the
+    optimizer ops.
 
     Programs that share a parameter share its backups.
     """
@@ -234,7 +235,7 @@ def _in_placed_order(
 def _declare_gradients(
     server: ServerProgram, template: ServerTemplate, parameter: PlannedParameter, s: Slice
 ) -> Sequence[str]:
-    """Declares the merged gradient and what is received for it; returns the names received."""
+    """Declares the merged gradient and the variables received for it; returns the latter's names."""
     gradient = template.facts.program.main_block.vars[parameter.gradient]
     received = template.timing.server_inputs(template.plan, s)
     tensor = TensorType(gradient.dtype or parameter.dtype, s.shape)
@@ -246,7 +247,7 @@ def _declare_gradients(
 
 
 def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> None:
-    """The learning-rate ops with their sub-blocks, in program order."""
+    """Copies the learning-rate ops with their sub-blocks to a block, in program order."""
     for index in template.facts.roles.learning_rate:
         op = template.copied[index]
         for name in op.names:
@@ -255,7 +256,7 @@ def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> 
 
 
 def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
-    """The variables that an update writes and keeps, without its parameter."""
+    """The variables that an update writes and that persist, without its parameter."""
     program = template.facts.program.main_block
     written = {name for index in update.ops for name in program.ops[index].output_names}
     written -= {update.parameter, update.gradient}
@@ -263,7 +264,7 @@ def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
 
 
 def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, block: int) -> Op:
-    """The op with its sub-blocks cloned into children of `block` and its references pointed at the clones."""
+    """The op whose sub-blocks are cloned into children of `block`, with references to the clones."""
     attrs: dict[str, AttrValue] = {}
     for name, value in op.attrs.items():
         if type(value) is BlockRef:
@@ -274,7 +275,7 @@ def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, bl
 
 
 def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, parent: int, owner: Op) -> int:
-    """Clones a sub-block: its own variables, and, as Fluid does, the outer ones its ops mention.
+    """Clones a sub-block: its own variables and, as Fluid does, the outer ones that its ops mention. Returns its index.
 
     The outer ones are persistable there, which in Fluid's executor makes them the outer variable itself.
     """
@@ -297,7 +298,7 @@ Unit = list[tuple[PlannedParameter, Slice]]
 
 
 def _units(template: ServerTemplate, endpoint: str) -> list[tuple[Unit, UpdateGroup | None]]:
-    """What each optimize block of a server holds: one slice, or all parameters of a group."""
+    """The content of each optimize block of a server: one slice, or all parameters of a group."""
     here: dict[str, Unit] = {}
     for parameter, s in template.owned[endpoint]:
         here.setdefault(parameter.name, []).append((parameter, s))
@@ -323,7 +324,9 @@ def _emit_unit(
     group: UpdateGroup | None,
     compensation: Compensation | None,
 ) -> None:
-    """One optimize block: merge the gradients, then the optimize ops in program order, then what follows them."""
+    """Fills one optimize block: it merges the gradients, then runs the optimize ops in program order, then the ops that
+    follow them.
+    """
     ops = server.blocks[block].ops
     views: dict[int, SliceView] = {}
     shared = {p.name for p, _ in unit}
@@ -351,7 +354,7 @@ def _emit_unit(
             ops.append(_with_sub_blocks(server, template, rename_vars(op, names), block))
 
 
-# The server's start-up program: the source's initialisers, of what the server holds.
+# The server's start-up program: the source's initialisers of the variables on the server.
 
 _DTYPES = {dtype.value: dtype for dtype in DType}
 
@@ -365,10 +368,12 @@ class Target(NamedTuple):
 
 
 class Initialisers:
-    """The source's start-up ops by what they make, worked out once for all servers of a job."""
+    """The source's start-up ops by the variables that they make, computed once for all servers of a job."""
 
     def __init__(self, startup: Program, declared: Mapping[str, Var]):
-        """`declared` are the variables of the main program; `misdeclared`: some have another element type there."""
+        """`declared` are the variables of the main program. `misdeclared` says whether some have another element type
+        there.
+        """
         self.startup = startup
         self.writers: dict[str, tuple[int, ...]] = {}
         self.misdeclared = False
@@ -384,7 +389,7 @@ class Initialisers:
         self._cut: dict[int, Op] = {}
 
     def to_cut(self, index: int) -> Op:
-        """A start-up op of which servers will run parts, as its origin states."""
+        """A start-up op of which servers run parts, with an origin that says so."""
         op = self._cut.get(index)
         if op is None:
             source = self.startup.main_block.ops[index]
@@ -404,7 +409,7 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     targets = _targets(server)
     chosen: set[int] = set()
     todo = [cuts[name].source if name in cuts else name for name in held] if cuts else list(held)
-    for name in todo:  # grows by the inputs of what it finds
+    for name in todo:  # the list grows by the inputs of the ops found
         for index in initialisers.writers.get(name, ()):
             if index not in chosen:
                 chosen.add(index)
@@ -412,7 +417,7 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
                 for needed in chain.from_iterable(inputs.values()) if inputs else ():
                     if needed not in targets and (needed not in held or needed in cuts):
                         todo.append(needed)
-                        if needed in source.vars:  # the process that feeds a reader makes its queue
+                        if needed in source.vars:  # else a reader's queue, made by the process that feeds it
                             variables.setdefault(needed, source.vars[needed]._replace(location=None))
     ops: list[Op] = []
     for index in sorted(chosen):
@@ -435,7 +440,7 @@ def _made_as(op: Op) -> DType | None:
 
 
 def _declare_as_made(op: Op, variables: dict[str, Var]) -> None:
-    """Gives the output of an initialiser the element type that it makes, whatever the main program declares.
+    """Changes the declared type of an initialiser's output to the element type that it makes.
 
     Fluid infers it as it appends the op: the decay of an `ExponentialMovingAverage` is declared i64 and made f32.
     """
@@ -453,7 +458,7 @@ def _persistable(var: Var) -> Var:
 
 
 def _targets(server: ServerMain) -> dict[str, list[Target]]:
-    """Source variable of which the server holds parts or copies -> what it holds of it. Others it holds as they are."""
+    """The parts or copies of each source variable that the server has. Variables that it has unchanged are left out."""
     targets: dict[str, list[Target]] = {cut.source: [] for cut in server.cuts.values()}
     for name, var in server.program.main_block.vars.items() if targets else ():
         cut = server.cuts.get(name)
@@ -464,7 +469,9 @@ def _targets(server: ServerMain) -> dict[str, list[Target]]:
 
 
 def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, list[Target]]) -> list[Op]:
-    """The op once per server variable it initialises; once, as it is, if it has several outputs or makes an input."""
+    """The op once for each server variable that it initialises; once and unchanged if it has several outputs or makes
+    an input.
+    """
     op = initialisers.startup.main_block.ops[index]
     outputs = list(op.output_names)
     ops: list[Op] = []

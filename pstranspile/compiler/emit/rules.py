@@ -14,13 +14,13 @@ from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Location, Op, Origin, Program, Slots
 
-# When data moves between trainers and servers, and under which names: what the modes with servers differ in.
+# The modes with servers differ in when data moves between trainers and servers, and under which names.
 
 
 class Timing(Protocol):
-    """What emitters ask a mode with servers; they decide nothing about time themselves.
+    """The answers of a mode with servers to the emitters' questions about time, which they do not decide themselves.
 
-    `origin` is the source op (or program) that the ops are made for; the mode adds its rule.
+    `origin` is the source op (or program) for which the ops are made; the mode adds its rule.
     """
 
     orders_table_send: bool
@@ -43,7 +43,7 @@ class Timing(Protocol):
         ...
 
     def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
-        """Ops of a server that make the merged gradient of a slice from what was received."""
+        """Ops of a server that make the merged gradient of a slice from the received ones."""
         ...
 
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
@@ -52,7 +52,7 @@ class Timing(Protocol):
 
 
 class Rule(NamedTuple):
-    """One rule: its name, and why it makes an op (a sentence)."""
+    """A rule: its name, and the reason why it makes an op (a sentence)."""
 
     name: str
     reason: str
@@ -63,7 +63,7 @@ RULES: dict[str, Rule] = {}
 
 
 def _declare(name: str, reason: str) -> str:
-    """Adds a rule and returns its name. Raises ValueError if there is one of that name."""
+    """Adds a rule and returns its name. Raises ValueError if the name is taken."""
     if name in RULES:
         raise ValueError(f"the rule {name} is declared twice")
     RULES[name] = Rule(name, reason)
@@ -71,20 +71,20 @@ def _declare(name: str, reason: str) -> str:
 
 
 WHOLE = -1
-"""The op number in an origin that is a program as a whole and no op of it."""
+"""The op number in an origin that refers to a program as a whole."""
 
 
 def made(origin: Origin | None, rule: str) -> Origin:
-    """The origin of an op that `rule` made for the op with this origin (None: the source does not say where it is)."""
+    """The origin of an op that `rule` made for the op with this origin (None: the source op is not known)."""
     if origin is None:
         return Origin("main", 0, WHOLE, None, rule)
     return Origin(origin[0], origin[1], origin[2], origin[3], rule)
 
 
 def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
-    """The origin of an op that `rule` made for a program as a whole: its main block, where the text has it.
+    """The origin of an op that `rule` made for a program as a whole; its location is that of the main block.
 
-    `name` is the program's name; if it is not given, the origin of the first op gives it.
+    `name` is the program's name; if it is not given, it is taken from the origin of the first op.
     """
     block = program.main_block
     first = block.ops[0].origin if block.ops else None
@@ -317,7 +317,7 @@ def rename_slots(slots: Slots, names: Mapping[str, str]) -> Slots:
 
 
 def rename_vars(op: Op, names: Mapping[str, str]) -> Op:
-    """The op reading, writing and naming in its role variables the new names."""
+    """The op with new names of its inputs, outputs and role variables."""
     op_type, inputs, outputs, attrs, role, role_vars, is_target, origin = op
     if role_vars:
         role_vars = tuple([names.get(name, name) for name in role_vars])

@@ -1,4 +1,4 @@
-"""A server program under construction: its variables and blocks, and ops brought down to a slice."""
+"""A server program under construction: its variables and blocks, and the adaptation of ops to slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 
 _NEVER_PERSISTABLE = (VarKind.STEP_SCOPES, VarKind.RAW)
-"""Kinds that keep their own persistable flag when Fluid copies them to a server."""
+"""Kinds of variables that keep their own persistable flag when Fluid copies them to a server."""
 
 
 class OpenBlock:
@@ -31,18 +31,18 @@ WHOLE = -1
 
 
 class Cut(NamedTuple):
-    """What a server variable holds of a source variable: the elements from `offset` on, or the `WHOLE`."""
+    """The part of a source variable that a server variable contains: the elements from `offset` on, or the `WHOLE`."""
 
     source: str
     offset: int
 
 
 class SliceView(NamedTuple):
-    """A slice of a parameter as the ops of its update see it.
+    """A slice of a parameter from the point of view of its update's ops.
 
-    `only_slice`: the server holds no other slice of this parameter, so the state of the slice keeps its name. Otherwise
-    each slice has a copy of `counted`, which the update writes and does not cut: the powers of Adam's betas, say,
-    which would otherwise advance once for every slice.
+    `only_slice`: the server has no other slice of this parameter, so the state of the slice keeps its name. Otherwise
+    each slice has a copy of `counted`: the variables that the update writes and does not cut, such as the powers of
+    Adam's betas, which would otherwise advance once for every slice.
     """
 
     parameter: PlannedParameter
@@ -52,9 +52,9 @@ class SliceView(NamedTuple):
 
 
 class ServerMain(NamedTuple):
-    """A server's main program, and which of its variables hold a part of which source variable.
+    """A server's main program, and the part of a source variable that each of its variables contains.
 
-    `backups` are copies of parameters to fill at the start: (parameter, copy).
+    `backups` are copies of parameters to initialise: (parameter, copy).
     """
 
     program: Program
@@ -76,7 +76,7 @@ class ServerProgram:
         return len(self.blocks) - 1
 
     def finish(self, backups: Iterable[tuple[str, str]] = ()) -> ServerMain:
-        """The program, with the source's random seed."""
+        """Returns the program, with the source's random seed."""
         blocks = tuple(Block(FrozenMap(b.vars), tuple(b.ops), b.parent) for b in self.blocks)
         return ServerMain(
             Program(blocks, self.source.random_seed, self.source.version), FrozenMap(self.cuts), tuple(backups)
@@ -87,7 +87,7 @@ class ServerProgram:
         self.blocks[0].vars[name] = Var(name, kind, tensor, persistable)
 
     def declare_parameter(self, parameter: PlannedParameter, s: Slice) -> None:
-        """Declares a parameter's slice, persistable."""
+        """Declares a slice of a parameter as persistable."""
         source = self.source.main_block.vars[parameter.name]
         tensor = TensorType(parameter.dtype, s.shape, parameter.lod_level)
         self.blocks[0].vars[s.name] = source._replace(name=s.name, tensor=tensor, persistable=True, location=None)
@@ -113,7 +113,7 @@ class ServerProgram:
         )
 
     def on_slice(self, op: Op, view: SliceView) -> Op:
-        """An optimize op as it runs on one slice, its variables declared.
+        """The optimize op for one slice; its variables are declared.
 
         The parameter and its gradient become the slice's. Other variables keep their names. Those of the parameter's
         shape are cut like it where the op's schema says so: in the slots of an optimizer that follow the parameter, and
@@ -136,7 +136,7 @@ class ServerProgram:
         return op._replace(inputs=rename_slots(op.inputs, changed), outputs=rename_slots(op.outputs, changed))
 
     def _declare_for(self, name: str, view: SliceView, follows: bool, is_optimizer: bool) -> str:
-        """Declares another variable of an op on a slice; returns its name on the server."""
+        """Declares another variable of an op for a slice; returns its name on the server."""
         var = self.source.main_block.vars[name]
         parameter, s = view.parameter, view.slice
         cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None

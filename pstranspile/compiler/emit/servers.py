@@ -1,4 +1,4 @@
-"""All programs of a job whose servers hold and update the parameters."""
+"""Emits all programs of a job whose servers store and update the parameters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.passes import Steps
 
-# Programs of a job that update nothing, such as an evaluation: as they are, but for tables that the servers keep.
+# Programs of a job that update nothing, such as an evaluation: unchanged, except for lookups in tables on the servers.
 
 
 def emit_reader(program: Program, tables: Sequence[RemoteTable], plan: Plan, trainer: int) -> Program:
-    """The program with its lookups in tables that are not on a trainer done on the servers.
+    """The program in which lookups in tables that the trainer does not have are done on the servers.
 
     It reads the parameters that the trainer received last.
     """
@@ -44,7 +44,7 @@ def emit_reader(program: Program, tables: Sequence[RemoteTable], plan: Plan, tra
 
 
 def variables_used(program: Program) -> set[str]:
-    """Every variable that an op of the program reads or writes."""
+    """All variables that an op of the program reads or writes."""
     return {name for block in program.blocks for op in block.ops for name in op.names}
 
 
@@ -58,9 +58,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerJob:
-    """The emitter of the modes with servers: `module` is what the mode made of the source, `timing` the mode.
+    """The emitter of the modes with servers: `module` is the source as the mode has rewritten it, `timing` the mode.
 
-    `parts` are the training programs, main first, `reading` the others; `facts` what all parts have together.
+    `parts` are the training programs, main first, `reading` the others; `facts` are those of all parts together.
     """
 
     module: Module
@@ -89,7 +89,7 @@ class ServerJob:
 
     @cached_property
     def _dropped(self) -> frozenset[str]:
-        """Variables that have left the trainers: dropped by one program, and used by no other."""
+        """The variables that have left the trainers: dropped by one program, and used by no other."""
         templates = self._trainer_templates
         dropped = templates[0].dropped_vars.union(*(template.dropped_vars for template in templates[1:]))
         if len(templates) == 1 and not self.reading:

@@ -24,20 +24,22 @@ from pstranspile.ir.passes import Steps
 
 
 class Parts(NamedTuple):
-    """The programs of a job: facts of those that train, by name, main first; the others with their remote tables."""
+    """The programs of a job: the facts of those that train, by name, main first, and the others with their remote
+    tables.
+    """
 
     training: dict[str, Facts]
     reading: dict[str, tuple[Program, tuple[RemoteTable, ...]]]
 
 
 def training_names(module: Module) -> list[str]:
-    """The programs that update parameters, main first."""
+    """The names of the programs that update parameters, main first."""
     others = sorted(name for name in module.programs if name not in (MAIN, STARTUP))
     return [MAIN, *(name for name in others if find_roles(module[name].main_block).optimize)]
 
 
 def separate(module: Module) -> Module:
-    """The module with unique names for the temporaries that several training programs give to the servers.
+    """The module in which temporaries that several training programs send to the servers have unique names.
 
     A server runs the updates of all programs in one scope. So a variable that is not persistable, in the moved ops of a
     later program, gets that program's name appended if an earlier program has a variable of its name.
@@ -57,7 +59,7 @@ def separate(module: Module) -> Module:
 
 
 def _renamed(program: Program, names: dict[str, str]) -> Program:
-    """The program with variables of its main block renamed everywhere."""
+    """The program with new names of variables of its main block, everywhere."""
     if not names:
         return program
     blocks = [block._replace(ops=tuple(rename_vars(op, names) for op in block.ops)) for block in program.blocks]
@@ -96,7 +98,7 @@ def find_parts(module: Module, job: Job, steps: Steps) -> Parts:
 
 
 def together(parts: Sequence[Facts]) -> Facts:
-    """One value for what all training programs share: every variable, every update once, groups joined."""
+    """The facts of all training programs combined: every variable, every update once, groups joined."""
     if len(parts) == 1:
         return parts[0]
     variables = {name: var for facts in reversed(parts) for name, var in facts.program.main_block.vars.items()}
@@ -116,7 +118,9 @@ def together(parts: Sequence[Facts]) -> Facts:
 
 
 def _joined(groups: Iterable[UpdateGroup]) -> tuple[UpdateGroup, ...]:
-    """Groups of several programs, those with a parameter in common as one (without what follows their updates)."""
+    """The groups of several programs; groups with a parameter in common are joined (without the ops that follow their
+    updates).
+    """
     joined: list[tuple[str, ...]] = []
     for group in groups:
         near = [names for names in joined if set(names) & set(group.parameters)]
@@ -126,7 +130,7 @@ def _joined(groups: Iterable[UpdateGroup]) -> tuple[UpdateGroup, ...]:
 
 
 def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCounter]] = EMPTY) -> list[Diagnostic]:
-    """Errors for what several training programs can't do together; `counters` are the step counters of each."""
+    """Errors for combinations of training programs that are not possible; `counters` are the step counters of each."""
     findings: list[Diagnostic] = []
     training = parts.training
     if len(training) < 2:

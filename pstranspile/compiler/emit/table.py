@@ -28,7 +28,7 @@ from pstranspile.ops.build import make_op
 # Lookups in tables that stay on the servers.
 
 Insertion = Callable[[int], Sequence[Op]]
-"""Ops that a place of a trainer's program holds for each trainer, by its number."""
+"""The ops at a position of a trainer's program, as a function of the trainer's number."""
 
 
 def insert_lookups(
@@ -38,7 +38,9 @@ def insert_lookups(
     plan: Plan,
     moved: Container[int],
 ) -> set[int]:
-    """Adds the lookups on servers to what is `inserted` after which op; returns the local lookups they replace."""
+    """Adds the lookups on servers to `inserted`, by the op after which they come; returns the local lookups that they
+    replace.
+    """
     fused: set[int] = set()
     for table in tables:
         for merged in reversed(table.lookups):
@@ -55,7 +57,7 @@ def insert_lookups(
 
 
 def lookup_vars(program: Program, plan: Plan, moved: Container[int]) -> dict[str, Var]:
-    """What a trainer's program declares for lookups in the distributed lookup table, if it has any."""
+    """The variables that a trainer's program declares for lookups in the distributed lookup table, if it has any."""
     if plan.table is None or not lookups_in(program.main_block.ops, plan.table.name, moved):
         return {}
     variables = {name: Var(name, tensor=plan.table.ids) for name in plan.table.ids_sent}
@@ -88,8 +90,8 @@ def fetch_rows(table: PlannedParameter, lookups: Sequence[Op], trainer: int) -> 
 
 
 def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], trainer: int) -> list[Op]:
-    """All lookups at once: ids to their servers, rows back, and to each lookup what it asked for."""
-    del trainer  # the same on all
+    """Ops that do all lookups at once: ids go to their servers, rows come back, and each lookup gets its own."""
+    del trainer  # the ops are the same on all trainers
     ids = [op.inputs["Ids"][0] for op in lookups]
     results = [op.outputs["Out"][0] for op in lookups]
     sent, got = list(table.ids_sent), list(table.rows_got)
@@ -105,7 +107,7 @@ def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], tra
 def send_table_gradient(
     plan: Plan, timing: Timing, table: PlannedTable, trainer: int, *, origin: Origin | None
 ) -> list[Op]:
-    """Deals the rows of the table's gradient out by id and sends them."""
+    """Ops that split the table's gradient by id and send the parts."""
     parts = sent_gradients(plan, table, trainer)
     split = make_op(
         "split_ids",
@@ -133,7 +135,7 @@ def sent_gradients(plan: Plan, table: PlannedTable, trainer: int) -> list[str]:
 
 
 def table_vars(plan: Plan, table: PlannedTable, trainer: int) -> dict[str, Var]:
-    """What a trainer's program declares to send the gradient of the table."""
+    """The variables that a trainer's program declares to send the gradient of the table."""
     variables: dict[str, Var] = {}
     for name in sent_gradients(plan, table, trainer):
         variables[name] = Var(name, VarKind.SELECTED_ROWS, table.tensor._replace(lod_level=0))
@@ -142,7 +144,7 @@ def table_vars(plan: Plan, table: PlannedTable, trainer: int) -> dict[str, Var]:
 
 
 def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> dict[str, AttrValue]:
-    """The table on server `number`: blocks that update it, look rows up and save it.
+    """Adds the table to server `number`: blocks that update it, look rows up and save it.
 
     Returns the attributes of listen_and_serv for them; the update's block is the first of the three.
     """
@@ -177,7 +179,7 @@ def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> 
 
 
 def _declare_table(server: ServerProgram, table: PlannedTable) -> None:
-    """A server's part of the table, as sparse rows."""
+    """Declares a server's part of the table, as sparse rows."""
     source = server.source.main_block.vars[table.name]
     tensor = table.tensor._replace(shape=(table.rows_per_server, *table.tensor.shape[1:]))
     server.blocks[0].vars[table.name] = source._replace(
@@ -187,7 +189,9 @@ def _declare_table(server: ServerProgram, table: PlannedTable) -> None:
 
 
 def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, number: int, block: int) -> str:
-    """Declares the gradients a server receives for the table; adds their sum if there are several (not a mean)."""
+    """Declares the gradients that a server receives for the table; adds an op for their sum (not their mean) if there
+    are several.
+    """
     tensor = table.tensor._replace(lod_level=0)
     if not _named_by_trainer(plan):
         gradient = table.sent_name(None, number)
@@ -203,7 +207,7 @@ def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, numb
 
 
 def merged_gradient(plan: Plan, table: PlannedTable, number: int) -> str:
-    """The name by which a server's block for the table's update is called."""
+    """The name of the gradient with which a server selects the block of the table's update."""
     return table.gradient if _named_by_trainer(plan) else table.sent_name(None, number)
 
 

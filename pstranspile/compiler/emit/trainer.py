@@ -29,7 +29,7 @@ from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, Slots, Ten
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import OpMaker, make_op
 
-# The trainer's start-up program: local initialisers, then every parameter as the servers hold it.
+# The trainer's start-up program: local initialisers, then every parameter from the servers.
 
 _AT_ONCE: Slots = FrozenMap({"X": ()})
 """The inputs of a recv that waits for nothing."""
@@ -38,8 +38,8 @@ _AT_ONCE: Slots = FrozenMap({"X": ()})
 class StartupTemplate:
     """The common part of the start-up programs of all trainers of a job: all but the recvs and the closing barrier.
 
-    `kept` are the source's ops that stay, `last` those after the barrier, `variables` all that is declared.
-    `received` has, for each parameter that is fetched, the servers, the outputs and the origin of its recv.
+    `kept` are the source's ops that stay, `last` those after the barrier, `variables` all declarations. `received` has,
+    for each parameter that is fetched, the servers, the outputs and the origin of its recv.
     """
 
     def __init__(self, plan: Plan, dropped: frozenset[str], declared: Mapping[str, Var], startup: Program):
@@ -73,9 +73,9 @@ class StartupTemplate:
 def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
     """The start-up program of one trainer.
 
-    Initialisers of what left with the updates are dropped; those of parameters stay and are overwritten by what
-    is received. Tables that stay on the servers get their dims only. The closing fetch_barrier is the first one the
-    synchronous servers wait for.
+    Initialisers of variables that left with the updates are dropped; those of parameters stay and are overwritten by
+    the received values. Tables that stay on the servers get their dims only. The closing fetch_barrier is the first one
+    the synchronous servers wait for.
     """
     startup, plan = template.startup, template.plan
     ops = list(template.kept)
@@ -96,7 +96,7 @@ def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
 
 
 def _declare_slices(parameter: PlannedParameter, declared: Mapping[str, Var], variables: dict[str, Var]) -> None:
-    """Declares what is received of a parameter, if the start-up program does not."""
+    """Declares the received slices of a parameter, unless the start-up program declares them."""
     for s in parameter.slices:
         if s.name not in variables:
             if parameter.is_cut:
@@ -106,7 +106,9 @@ def _declare_slices(parameter: PlannedParameter, declared: Mapping[str, Var], va
 
 
 def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:
-    """The ops that make none of the variables in `gone`; and by variable in `received`, where its maker comes from."""
+    """The ops that make none of the variables in `gone`; and for each variable in `received`, the origin of its
+    initialiser.
+    """
     kept: list[Op] = []
     origin_of: dict[str, Origin | None] = {}
     for op in block.ops:
@@ -123,18 +125,18 @@ def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple
 
 
 def _without_memory(table: str, shape: tuple[int, ...], origin: Origin) -> Op:
-    """Gives a table that stays on the servers its dims, and no memory."""
+    """An op that gives a table that stays on the servers its dims, without memory."""
     return make_op("fake_init", {}, {"Out": [table]}, {"shape": Longs(shape)}, origin=origin)
 
 
 class TrainerTemplate:
-    """What all trainers of a job share, worked out once: which ops and variables stay, and where sends go.
+    """The parts that the main programs of all trainers share, computed once: the ops and variables that stay, and the
+    targets of sends.
 
-    `layout` holds the ops of the main block up to the last send; what differs from trainer to trainer stands in it as
-    a function of the trainer's number.
-    `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
-    `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of what is about the
-    program as a whole. `arrivals` are the servers and the outputs of each parameter's recv.
+    `layout` has the ops of the main block up to the last send; ops that differ from trainer to trainer are functions of
+    the trainer's number. `mentions` are the places in it whose op uses, or names in its role variables, a gradient that
+    is sent whole. `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of
+    what is about the program as a whole. `arrivals` are the servers and the outputs of each parameter's recv.
     """
 
     def __init__(self, facts: Facts, plan: Plan, timing: Timing, job_plan: Plan | None = None):
@@ -167,9 +169,9 @@ Layout = list[Op | Insertion]
 def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
     """The ops that stay, the sends, and the lookups on servers in place of local ones.
 
-    A send stands right after the last writer of its gradient. Fluid inserts at the writer in send order, so of
-    several gradients with one writer the last dealt out comes first; likewise with lookups of several tables.
-    Clips that stay become part of the backward pass.
+    A send comes right after the last writer of its gradient. Fluid inserts at the writer in send order, so of several
+    gradients with one writer the last assigned comes first; likewise with lookups of several tables. Clips that stay
+    become part of the backward pass.
     """
     ops = facts.program.main_block.ops
     inserted: dict[int, list[Insertion]] = {}
@@ -217,8 +219,8 @@ def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
 def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     """Variables that leave the trainer with the updates.
 
-    Those are the inputs of optimize ops other than parameters and gradients, and all that only ops which follow
-    an update mention; none that an op on the trainer still uses.
+    These are the inputs of optimize ops other than parameters and gradients, and the variables that only ops following
+    an update mention; variables that an op on the trainer still uses stay.
     """
     ops = facts.program.main_block.ops
     updating = list(map(ops.__getitem__, facts.roles.optimize))
@@ -236,7 +238,7 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
             result += (*effects.reads, *effects.writes)
     dropped = set(result).difference(facts.uses.kept_reader, facts.uses.kept_writer)
     for update in facts.updates:
-        if len(update.ops) > 1:  # what one op of an update names as its pair, another may only read
+        if len(update.ops) > 1:  # one op of an update may only read the pair that another names
             dropped.difference_update(name for index in update.ops for name in ops[index].role_vars or ())
     dropped.difference_update([p.name for p in plan.parameters])
     return frozenset(dropped)
@@ -276,7 +278,7 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
 
 
 def _other_blocks(template: TrainerTemplate) -> Sequence[Block]:
-    """The sub-blocks under their old numbers; those of ops that moved with an update are emptied."""
+    """The sub-blocks under their old numbers; those of ops that moved with an update are empty."""
     blocks = template.facts.program.blocks
     return [
         block._replace(vars=FrozenMap(), ops=()) if index in template.emptied_blocks else block
@@ -286,9 +288,9 @@ def _other_blocks(template: TrainerTemplate) -> Sequence[Block]:
 
 
 def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
-    """Gradients that are sent whole under a trainer's own name, and that name.
+    """The names under which a trainer sends gradients that are sent whole, by gradient.
 
-    A communicator gives the names itself, as it sends.
+    A communicator chooses the names itself when it sends.
     """
     if not plan.per_trainer or plan.runtime_split:
         return {}
@@ -298,7 +300,7 @@ def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
 def send_gradient(
     plan: Plan, parameter: PlannedParameter, trainer: int, *, origins: tuple[Origin | None, Origin]
 ) -> list[Op]:
-    """Splits a gradient if its parameter is cut, and sends it; `origins` are of split and send."""
+    """Ops that split a gradient if its parameter is cut, and send it; `origins` are of split and send."""
     sent = [plan.sent_name(s, trainer) for s in parameter.slices]
     endpoints = tuple([s.endpoint for s in parameter.slices])
     role_vars = (parameter.name, parameter.gradient if parameter.is_cut or plan.runtime_split else sent[0])
@@ -317,18 +319,18 @@ def send_gradient(
 
 @lru_cache(maxsize=256)
 def _sender(endpoints: tuple[str, ...]) -> OpMaker:
-    """Makes the sends to some servers."""
+    """A function that makes the sends to some servers."""
     return OpMaker("send", {"epmap": Strings(endpoints)}, role=OpRole.RPC)
 
 
 @lru_cache(maxsize=256)
 def receiver(endpoints: tuple[str, ...], trainer: int) -> OpMaker:
-    """Makes the recvs of a trainer from some servers."""
+    """A function that makes the recvs of a trainer from some servers."""
     return OpMaker("recv", {"epmap": Strings(endpoints), "trainer_id": trainer}, role=OpRole.RPC)
 
 
 def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | None) -> Op:
-    """Cuts a gradient like its parameter; a sparse one by the rows that each part is about."""
+    """An op that cuts a gradient like its parameter; a sparse gradient is split by the numbers of its rows."""
     rows = [s.stop - s.start for s in parameter.slices]
     op_type = "split_selected_rows" if parameter.sparse else "split_byref"
     attrs: dict[str, AttrValue] = {"height_sections": Longs(rows)} if parameter.sparse else {"sections": Ints(rows)}
@@ -336,7 +338,9 @@ def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | N
 
 
 def _arrivals(parameter: PlannedParameter, plan: Plan) -> tuple[tuple[str, ...], Slots]:
-    """The servers that a parameter is fetched from, and what its recv writes: a communicator joins slices itself."""
+    """The servers from which a parameter is fetched, and the outputs of its recv: a communicator joins slices
+    itself.
+    """
     names = (parameter.name,) if plan.runtime_split else tuple([s.name for s in parameter.slices])
     return tuple([s.endpoint for s in parameter.slices]), FrozenMap({"Out": names})
 
@@ -344,7 +348,7 @@ def _arrivals(parameter: PlannedParameter, plan: Plan) -> tuple[tuple[str, ...],
 def receive_parameter(
     template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str], after: Slots
 ) -> Op:
-    """Fetches every slice of a parameter from its server; `after` are its inputs."""
+    """An op that fetches every slice of a parameter from its server; `after` are its inputs."""
     endpoints, outputs = template.arrivals[parameter.name]
     role_vars = (parameter.name, renames.get(parameter.gradient, parameter.gradient))
     if template.plan.runtime_split:
@@ -360,14 +364,14 @@ def receive_parameter(
 
 
 def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:
-    """Puts the received slices of a parameter together along dim 0; `origin` is that of its source op."""
+    """An op that concatenates the received slices of a parameter along dim 0; `origin` is that of its source op."""
     slices = [s.name for s in parameter.slices]
     made_by = made(origin, JOIN_SLICES)
     return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)
 
 
 def _renamed(variables: Mapping[str, Var], renames: Mapping[str, str]) -> dict[str, Var]:
-    """The variables in their places, under the names that a trainer gives them."""
+    """The variables in the same order, under the names that a trainer gives them."""
     named: dict[str, Var] = {}
     for name, var in variables.items():
         if name in renames:
@@ -378,7 +382,9 @@ def _renamed(variables: Mapping[str, Var], renames: Mapping[str, str]) -> dict[s
 
 
 def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, str]) -> dict[str, Var]:
-    """Variables of block 0: what stays of the source, slices of cut parameters and gradients, control variables."""
+    """The variables of block 0: those of the source that stay, slices of cut parameters and gradients, control
+    variables.
+    """
     plan = template.plan
     variables = _renamed(template.base_vars, renames) if renames else dict(template.base_vars)
     for parameter in plan.parameters:

@@ -1,4 +1,4 @@
-"""What `explain` answers, as values; the same as text for a reader, and as plain values for JSON."""
+"""The answers of `explain` as values, as text for the user, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import schema_of
 
-# What the attributes of emitted ops say.
+# The meaning of the attributes of emitted ops.
 
 _WHO = "the number of the trainer that says it"
 _RING = "the ring of trainers it works on; rings take turns"
@@ -78,7 +78,7 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("c_allreduce_sum", "ring_id"): _RING,
     ("c_sync_comm_stream", "ring_id"): "the ring that is waited for",
 }
-"""(op type, attribute) -> its meaning, for ops that rules make."""
+"""The meanings of attributes of ops that rules make, by op type and attribute."""
 
 BY_RULE: dict[tuple[str, str], str] = {
     ("initialise-slice", "shape"): "the dims of the slice instead of the whole variable",
@@ -89,11 +89,11 @@ BY_RULE: dict[tuple[str, str], str] = {
     ("look-up-locally", "remote_prefetch"): "false: the trainer has the whole table",
     ("start-step-counter", "value"): "1 for a trainer's own count, minus the number of trainers for the shared one",
 }
-"""(rule, attribute) -> its meaning, for source ops that a rule changes."""
+"""The meanings of attributes of source ops that a rule changes, by rule and attribute."""
 
 
 def notes_of(op: Op) -> tuple[Noted, ...]:
-    """The attributes of an op that a rule made, with what they say, in order of their names."""
+    """The attributes of an op that a rule made, with their meanings, in order of their names."""
     rule = rule_of(op)
     if not rule:
         return ()
@@ -112,7 +112,7 @@ def notes_of(op: Op) -> tuple[Noted, ...]:
 
 
 def value_text(value: AttrValue) -> str:
-    """An attribute's value for a reader."""
+    """An attribute's value as text for the user."""
     if isinstance(value, BlockRefs):
         return f"[{', '.join(f'^{int(block)}' for block in value)}]"
     if isinstance(value, BlockRef):
@@ -163,10 +163,7 @@ class Source(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An op that has to do with another op or with a variable: how, where it is, and its text.
-
-    Of a variable it is one that `reads` or `writes` it.
-    """
+    """A related op, or an op that reads or writes a variable: its relation, its place, and its text."""
 
     relation: str
     place: Place
@@ -197,7 +194,7 @@ class OpAnswer(NamedTuple):
 class HeldPart(NamedTuple):
     """A part of a variable on a server: rows `start` to `stop` (elements at rank 1), of `shape`, from element `offset`.
 
-    `why` says why this server has it.
+    `why` is the reason why this server has it.
     """
 
     name: str
@@ -228,7 +225,7 @@ class VariableAnswer(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An op in a list: where, by which rule (empty: the source's own), from which source line, and its text."""
+    """An op in a list: its place, its rule (empty: the source's own), its source line, and its text."""
 
     place: Place
     rule: str
@@ -237,9 +234,9 @@ class Listed(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The ops of a job by machine and rule: (machine, what it is, ((program, rule, count), ...)).
+    """The numbers of ops of a job by machine and rule: (machine, what it is, ((program, rule, count), ...)).
 
-    `listed` holds the ops of one machine that rules made, if one was asked for.
+    `listed` has the ops of one machine that rules made, if one was asked for.
     """
 
     mode: str
@@ -299,7 +296,7 @@ def _source(source: Source) -> str:
 
 
 def _links(links: Sequence[Link]) -> Iterator[list[str]]:
-    """Each pair on two lines; the same op on several machines once."""
+    """Yields the two lines of each link; the same op on several machines once."""
     for (relation, text), places in _alike((link.relation, link.text, link.place) for link in links):
         yield [f"    {_USED.get(relation, relation)} {_places(places)}", f"        {text}"]
 
@@ -309,7 +306,7 @@ _USED = {"writes": "written by", "reads": "read by"}
 
 
 def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterable[tuple[tuple[str, str], list[Place]]]:
-    """Rows that differ in nothing but the machine, together."""
+    """Groups rows that differ only in the machine."""
     result: dict[tuple[Any, ...], tuple[tuple[str, str], list[Place]]] = {}
     for relation, text, place in rows:
         key = (relation, place.program, place.block, place.number, place.machine.partition("_")[0])

@@ -23,7 +23,7 @@ from pstranspile.runtime.files.outputs import PLAN_FILE
 
 
 class SourceBlock(NamedTuple):
-    """What a record knows of one block of the source. `lines` are runs: (first op, its line, how many ops), by op."""
+    """The record of one block of the source. `lines` are runs: (first op, its line, how many ops), by op."""
 
     file: str
     line: int
@@ -42,14 +42,14 @@ class SourceBlock(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as read: the blocks of the source, and the runs of each emitted block."""
+    """A record as read from plan.json: the settings, the blocks of the source, and the runs of each emitted block."""
 
     settings: Settings
     source: Mapping[tuple[str, int], SourceBlock]
     runs: Mapping[tuple[str, str, int], list[Run]]
 
     def line_of(self, origin: Origin) -> str | None:
-        """The text of a source op, if it is kept."""
+        """The text of a source op, if it is recorded."""
         block = self.source.get((origin.program, origin.block))
         return block.texts.get(str(origin.op)) if block else None
 
@@ -87,18 +87,20 @@ def _text(value: object) -> str:
 
 
 def count_of(value: object) -> int:
-    """A number as it is. Raises ValueError when it is no number from 0 on that anything has so many of."""
+    """Returns a number unchanged. Raises ValueError unless it is a whole number from 0 to 2**53."""
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError("what should be a number from 0 on is none")
     return value
 
 
 _MOST = 2**53
-"""The largest number that a record is believed to give."""
+"""The largest number that is accepted in a record."""
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    """How the job cuts and places. Raises ValueError when a value is of another kind than the default."""
+    """The settings with which the job cuts and places. Raises ValueError if a value has another type than the
+    default.
+    """
     defaults = Settings()._asdict()
     if any(type(value) is not type(defaults[key]) for key, value in given.items()):
         raise ValueError("a setting of another kind")
@@ -109,7 +111,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 
 
 def _checked(run: list[object]) -> Run:
-    """A run as it is. Raises ValueError when it is not `rule, first[, count[, program, block]]`."""
+    """Returns a run unchanged. Raises ValueError unless it is `rule, first[, count[, program, block]]`."""
     kinds = [type(part) for part in run]
     if kinds not in ([str, int], [str, int, int], [str, int, int, str, int]):
         raise ValueError("a run that says nothing of ops")
@@ -147,7 +149,7 @@ def _program(record: Record, machine: str, name: str, program: Program) -> Progr
 
 
 def _in_script(origin: Origin, op: Op) -> Origin:
-    """The origin of an op with the place in a script that its own text has: a record keeps none."""
+    """The origin of an op with the place in a script from the op's own text, as a record has no such places."""
     script = op.origin.location.script if op.origin and op.origin.location else None
     if script is None:
         return origin
@@ -211,7 +213,7 @@ def _require_machines(plan: dict[str, Any], names: list[str], plan_file: str, re
 
 
 def read_plan_json(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the plan.json of an output folder holds. Raises DiagnosticError when it can't be read or lacks facts."""
+    """The content of the plan.json of an output folder. Raises DiagnosticError when it can't be read or lacks facts."""
     path = str(Path(folder, PLAN_FILE))
     plan = _read_plan(path)
     try:
@@ -232,11 +234,11 @@ _ROW = {
     "endpoint": str,
     "vtype": str,
 }
-"""The fields of a distributed variable in plan.json that are relied on, and what they hold."""
+"""The fields of a distributed variable in plan.json that are used, and their types."""
 
 
 def _check_plan(plan: dict[str, Any]) -> None:
-    """Raises ValueError or TypeError when the facts of a plan.json are missing or of another kind."""
+    """Raises ValueError or TypeError when facts of a plan.json are missing or have another type."""
     for key, kind in {"mode": str, "trainers": int, "pservers": list, "distributed_vars": list}.items():
         if not isinstance(plan.get(key), kind):
             raise ValueError(f"{key} is missing or of another kind")
@@ -258,7 +260,7 @@ def _check_plan(plan: dict[str, Any]) -> None:
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Trainers before servers, each by number."""
+    """A key that sorts trainers before servers, each by number."""
     match = _NUMBERED.fullmatch(name)
     return (match[1] == "pserver", int(match[2])) if match else (2, 0)
 

@@ -46,17 +46,17 @@ class Messages:
 
 
 def sent_by(op: Op) -> list[Key]:
-    """What a send gives to which endpoint; a single value goes to all that it names."""
+    """The endpoints and variables of a send; a single value goes to all endpoints that it names."""
     return _paired(strings_attr(op, "epmap"), strings_attr(op, "send_varnames") or op.inputs.get("X", ()))
 
 
 def fetched_by(op: Op) -> list[Key]:
-    """What a recv takes from which endpoint."""
+    """The endpoints and variables of a recv."""
     return _paired(strings_attr(op, "epmap"), strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
 
 
 def looked_up_by(op: Op) -> list[Key]:
-    """The slices, or for `prefetch` the ids, that a lookup names to which endpoint."""
+    """The endpoints of a lookup, with the slices (for `prefetch`, the ids) that it names."""
     if op.type == "prefetch":
         return _paired(strings_attr(op, "epmap"), op.inputs["X"])
     return _paired(strings_attr(op, "endpoints") or strings_attr(op, "epmap"), strings_attr(op, "table_names"))
@@ -99,7 +99,7 @@ def _read(messages: Messages, place: Place, op: Op) -> None:
 
 
 def blocks_named(op: Op, name: str) -> dict[str, int]:
-    """Variable -> block, of an attribute of listen_and_serv that holds `variable:block` texts."""
+    """Variable -> block, from an attribute of listen_and_serv with `variable:block` texts."""
     result: dict[str, int] = {}
     for text in strings_attr(op, name):
         variable, _, block = text.rpartition(":")
@@ -108,7 +108,7 @@ def blocks_named(op: Op, name: str) -> dict[str, int]:
     return result
 
 
-# Who reads and writes each variable of a machine.
+# The readers and writers of each variable of a machine.
 
 
 class Used(NamedTuple):
@@ -150,7 +150,9 @@ def uses_of_machine(programs: Mapping[str, Program]) -> Uses:
 
 
 LONGEST_LINE = 240
-"""Characters of a source line that are kept; the rest of a longer one (a list of initial values) is left out."""
+"""The most characters of a source line that are recorded; the rest of a longer one (a list of initial values) is left
+out.
+"""
 
 
 class Unknown(Exception):
@@ -158,7 +160,9 @@ class Unknown(Exception):
 
 
 class Settings(NamedTuple):
-    """How the job cuts and places; `random_seed` is the program's, which shuffles what is not cut."""
+    """The settings with which the job cuts and places. `random_seed` is the program's; it shuffles parameters that are
+    not cut.
+    """
 
     slice_var_up: bool = True
     min_block_size: int = 8192
@@ -167,12 +171,14 @@ class Settings(NamedTuple):
 
 
 SourceLine = Callable[[Origin], str | None]
-"""The text of the source op that an origin names, None where it is not known."""
+"""Returns the text of the source op that an origin names; None where it is not known."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExplainedJob:
-    """The machines by name, trainers first, each with its programs; `plan` as `plan.json` has it."""
+    """A compiled job: its machines by name, trainers first, each with its programs; `plan` has the content of
+    `plan.json`.
+    """
 
     machines: Mapping[str, Mapping[str, Program]]
     plan: Mapping[str, Any]
@@ -189,7 +195,7 @@ class ExplainedJob:
 
     @cached_property
     def uses(self) -> dict[str, Uses]:
-        """Machine -> readers and writers of each of its variables."""
+        """The readers and writers of each variable, by machine."""
         return {name: uses_of_machine(programs) for name, programs in self.machines.items()}
 
     @cached_property
@@ -222,7 +228,7 @@ class ExplainedJob:
         raise Unknown(f"there is no machine {name!r}; {_near(name, list(self.machines), 'the machines are')}")
 
     def place(self, machine: str, text: str) -> Place:
-        """The op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
+        """The place of the op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
         match = _PLACE.fullmatch(text.strip())
         if match is None:
             raise Unknown(f"{text[:60]!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
@@ -253,7 +259,7 @@ def _near(name: str, known: list[str], otherwise: str) -> str:
 
 
 def near_variables(name: str, known: list[str]) -> str:
-    """What to say of a variable that no machine has."""
+    """The message about a variable that no machine has, with similar names."""
     near = alike(name, known, 0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
@@ -261,18 +267,18 @@ def near_variables(name: str, known: list[str]) -> str:
 
 
 def line_of(op: Op) -> str:
-    """An op as the text has it, without indentation, cut off when it is very long."""
+    """The text of an op, without indentation, cut off if it is very long."""
     return shortened(op_text(op, LANGUAGE))
 
 
 def shortened(text: str) -> str:
-    """A line without indentation, cut off when it is very long."""
+    """A line without indentation, cut off if it is very long."""
     text = text.strip()
     return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
 
 
 def source_line_of(module: Module) -> SourceLine:
-    """Finds the text of source ops: as their file has it, or printed where the source is no text."""
+    """A function that finds the text of source ops: from their file, or printed if the source is no text."""
     lines = _lines(module.source)
 
     def find(origin: Origin) -> str | None:
@@ -294,13 +300,13 @@ def _lines(source: SourceText | None) -> list[str]:
 
 
 def settings_of(compiled: Compiled) -> Settings:
-    """How a compile cut and placed."""
+    """The settings with which a compile cut and placed."""
     job, seed = compiled.job, compiled.source.main.random_seed
     return Settings(job.slice_var_up, job.min_block_size, job.split_method, seed) if job else Settings()
 
 
 def of_compiled(compiled: Compiled) -> ExplainedJob:
-    """A job that was just compiled."""
+    """The job of a compile result."""
     from pstranspile.compiler.plan.plan import plan_json
 
     return ExplainedJob(

@@ -1,4 +1,4 @@
-"""The peers of an op: the ops on other machines, and on its own, that it works together with."""
+"""The peers of an op: related ops on other machines and on its own, such as the receiver of a send."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import strings_attr
 
 Peer = tuple[str, Place]
-"""What the other op does, and where it stands."""
+"""The relation of the other op, and its place."""
 
 _Numbered = tuple[int, Place]
 """The number of an op among those of all trainers, and its place."""
@@ -76,7 +76,7 @@ class Peers:
         return [Link(relation, there, line_of(self.job.op(there))) for relation, there in peers]
 
     def places(self, place: Place) -> Iterator[Peer]:
-        """The peers of the op at a place without their texts; one may come twice."""
+        """Yields the peers of the op at a place without their texts; a peer may occur twice."""
         op = self.job.op(place)
         find = self._finder(op.type)
         if find is not None:
@@ -92,7 +92,9 @@ class Peers:
     def _users(
         self, place: Place, names: Iterable[str], types: Collection[str] | Callable[[str], bool], *, read: bool
     ) -> list[Place]:
-        """The ops at a machine that read, or write, one of these names, of types that are listed or hold."""
+        """The ops of a machine that read, or write, one of these names, and whose types are in `types` or satisfy
+        it.
+        """
         wanted = types if callable(types) else types.__contains__
         places: dict[Place, None] = {}
         for name in names:
@@ -103,7 +105,9 @@ class Peers:
         return list(places)
 
     def _sorted_uses(self, machine: str, name: str, read: bool) -> Mapping[tuple[str, str], Sequence[Place]]:
-        """The ops that read or write a variable, by program and type; many may use one, of which few are peers."""
+        """The ops that read or write a variable, by program and type, as many ops may use a variable, but only few
+        types are peers.
+        """
         key = (machine, name, read)
         if key not in self._uses:
             uses = self.job.uses[machine]
@@ -139,7 +143,7 @@ class Peers:
             yield from self._received(key)
 
     def _received(self, key: Key) -> Iterator[Peer]:
-        """The server's op that receives a variable, the block that uses it, and the updates in that block."""
+        """Yields the server's op that receives a variable, the block that uses it, and the updates in that block."""
         endpoint, name = key
         serving = self.messages.serving.get(endpoint)
         if serving is None:
@@ -154,7 +158,9 @@ class Peers:
             yield from (("and updates by it,", there) for there in self._updates(serving.machine, block))
 
     def _blocks(self, serving: Place, attribute: str) -> Mapping[str, int]:
-        """The blocks that a server runs, by variable. It has one for each of its variables, which are all asked for."""
+        """The blocks that a server runs, by variable. The result is stored, as it is requested for each of its
+        variables.
+        """
         key = (serving, attribute)
         if key not in self._named:
             self._named[key] = blocks_named(self.job.op(serving), attribute)
@@ -245,7 +251,7 @@ class Peers:
                 yield "meets", place._replace(machine=machine)
 
     def _local(self, place: Place, op: Op) -> Iterator[Peer]:
-        """What the communication of a trainer does with the result of one of its own ops."""
+        """Yields the communication ops of a trainer that use the result of one of its own ops."""
         if op.origin is not None and self.job.plan["mode"] == "geo":
             for there in self._alike.get((op.origin[:3], ADD_CHANGE, MAIN), ()):
                 yield "what it changes is added on the server by", there
@@ -299,7 +305,7 @@ class Peers:
         yield from self._same(place, op, rule)
 
     def _changed(self, origin: Origin) -> Iterator[Peer]:
-        """The trainers' ops that make the change which a server adds, and the ops after which it is sent."""
+        """Yields the trainers' ops that make the change which a server adds, and the ops after which it is sent."""
         made, reports = self._on_trainers
         changed = made.get(origin[:3], ()) if origin.op >= 0 else ()
         found = [(number, "adds what is changed by", place) for number, place in changed]
@@ -310,7 +316,9 @@ class Peers:
 
     @cached_property
     def _on_trainers(self) -> tuple[dict[tuple[object, ...], list[_Numbered]], list[_Numbered]]:
-        """The ops of trainers, in order: by what they were made from, and those that let changes be sent."""
+        """The ops of trainers in order: by the source op from which they were made, and those that start the sending of
+        changes.
+        """
         made: dict[tuple[object, ...], list[_Numbered]] = {}
         reports: list[_Numbered] = []
         places = (place for machine in self.job.trainers for place in self.job.places(machine))
@@ -350,5 +358,5 @@ class Peers:
 
 @lru_cache(maxsize=1)
 def peers_of(job: ExplainedJob) -> Peers:
-    """The peers of a job's ops; kept for the job that was asked about last."""
+    """The peers of a job's ops; stored for the last job in use."""
     return Peers(job)

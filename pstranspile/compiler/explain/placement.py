@@ -1,4 +1,4 @@
-"""Why a parameter is cut as it is, and why a slice lies on its server: the formulas, with their numbers."""
+"""The reasons for the cut of a parameter and for the server of a slice: the formulas, with their numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows_of(job: ExplainedJob, origin: str) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _rows(job: ExplainedJob) -> dict[str, list[dict[str, Any]]]:
-    """The entries of the plan about parameters, by parameter; kept for the job that was asked about last."""
+    """The entries of the plan about parameters, by parameter; stored for the last job in use."""
     result: dict[str, list[dict[str, Any]]] = {}
     for row in job.plan["distributed_vars"]:
         if row["vtype"] in PARAMETERS:
@@ -35,7 +35,7 @@ def _rows(job: ExplainedJob) -> dict[str, list[dict[str, Any]]]:
 
 
 def why_cut(job: ExplainedJob, origin: str) -> str:
-    """The slice formula with the numbers of a parameter, and what overrode it."""
+    """The slice formula with the numbers of a parameter, and the reason if it does not apply."""
     rows = rows_of(job, origin)
     shape = tuple(rows[0]["origin_shape"])
     servers = len(job.plan["pservers"]) if job.settings.slice_var_up else 1
@@ -78,7 +78,7 @@ def _formula(shape: tuple[int, ...], servers: int, minimum: int, slices: int, sl
 
 
 def _why_whole(job: ExplainedJob, origin: str) -> str:
-    """What kept a parameter whole that the formula would cut."""
+    """The reason why a parameter is whole although the formula would cut it."""
     for group in job.plan.get("groups", ()):
         if origin in group and len(group) > 1:
             others = ", ".join(f"%{name}" for name in group if name != origin)
@@ -107,7 +107,7 @@ def _updates(job: ExplainedJob, machine: str, origin: str) -> tuple[Op, ...]:
 
 
 def rows_held(row: dict[str, Any]) -> tuple[int, int]:
-    """The rows (elements at rank 1) of the whole variable that an entry of the plan is about: from, to."""
+    """The rows (elements at rank 1) of the whole variable in an entry of the plan: from, to."""
     shape = row["slice_shape"]
     width = prod(row["origin_shape"][1:])
     start = row["offset"] // width if width else 0
@@ -115,7 +115,7 @@ def rows_held(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
-    """Why a slice lies on its server: the dispatcher's turn or hash."""
+    """The reason why a slice is on its server: the dispatcher's turn or hash."""
     servers, method = job.plan["pservers"], job.settings.split_method
     number = servers.index(row["endpoint"])
     for group in job.plan.get("groups", ()):
@@ -141,14 +141,14 @@ def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
 
 
 def _turn(job: ExplainedJob, row: dict[str, Any]) -> tuple[int, int]:
-    """The number of slices dealt out before this one, and of all."""
+    """The number of slices assigned before this one, and the number of all slices."""
     dealt = _dealt(job)
     return dealt[row["slice"]], len(dealt)
 
 
 @lru_cache(maxsize=1)
 def _dealt(job: ExplainedJob) -> dict[str, int]:
-    """The slices in the order in which they were dealt out, with their numbers; kept as `_rows` are."""
+    """The slices in the order in which they were assigned, with their numbers; stored for the last job in use."""
     rows = _rows(job)
     names = list(rows)
     order = send_order(len(names), job.settings.random_seed, job.settings.slice_var_up)

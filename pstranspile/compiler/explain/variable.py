@@ -1,4 +1,4 @@
-"""The explanation of a variable: what it is, where it lies, and its readers and writers."""
+"""The explanation of a variable: its meaning, its place, and its readers and writers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def source_of(job: ExplainedJob, origin: Origin | None) -> Source | None:
 
 
 def why_kept(job: ExplainedJob, machine: str, program: str) -> str:
-    """Why an op of the source is on a machine as it is."""
+    """The reason why an op of the source is on a machine unchanged."""
     if machine in job.servers.values():
         return "An initialiser of the source, of a variable that this server holds whole."
     if not job.servers:
@@ -83,7 +83,7 @@ def why_kept(job: ExplainedJob, machine: str, program: str) -> str:
 
 
 def explain_job(job: ExplainedJob) -> Overview:
-    """How many ops of each machine come from the source, and how many each rule made."""
+    """The numbers of ops of each machine that come from the source and that each rule made."""
     machines: list[tuple[str, str, tuple[tuple[str, str, int], ...]]] = []
     endpoints = {machine: endpoint for endpoint, machine in job.servers.items()}
     for machine in job.machines:
@@ -110,7 +110,7 @@ def explain_role(job: ExplainedJob, machine: str) -> Overview:
 
 
 def _only_orders(op_type: str) -> bool:
-    """Whether what an op writes has no value, and only orders the ops that read it."""
+    """Whether the outputs of an op have no value, and only order the ops that read them."""
     facts = facts_of(op_type)
     return facts.communicates == "request" and not facts.receives
 
@@ -145,7 +145,7 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
 
 
 def _declared(job: ExplainedJob, name: str, machines: list[str]) -> list[tuple[str, str]]:
-    """(machine @program^block, declaration) of a variable."""
+    """The declarations of a variable, each with its place: (machine @program^block, declaration)."""
     result: list[tuple[str, str]] = []
     for machine in machines:
         for program_name, program in job.machines[machine].items():
@@ -161,7 +161,9 @@ def _declaration(var: Var) -> str:
 
 
 def _parameter_of(job: ExplainedJob, messages: Messages, name: str, rows: list[dict[str, Any]]) -> tuple[str, str, str]:
-    """The parameter that a variable is, is a part or a gradient of (empty: none); of which slice, and how, if so."""
+    """The parameter to which a variable belongs (empty: none), its slice, and the relation (the parameter, a part, or a
+    gradient).
+    """
     for row in rows:
         if row["vtype"] in PARAMETERS:
             return row["origin"], "", ""
@@ -186,7 +188,7 @@ def _parameter_of(job: ExplainedJob, messages: Messages, name: str, rows: list[d
 
 
 def _updated_with(job: ExplainedJob, messages: Messages, endpoint: str, name: str) -> str:
-    """What the block of a server updates that uses a gradient; empty if that is not one thing."""
+    """The parameter that the block of a server updates with a gradient; empty if there is not exactly one."""
     serving = messages.serving.get(endpoint)
     if serving is None:
         return ""
@@ -203,7 +205,7 @@ def _updated_with(job: ExplainedJob, messages: Messages, endpoint: str, name: st
 def _about(
     job: ExplainedJob, messages: Messages, name: str, rows: list[dict[str, Any]], gradient: str
 ) -> Iterator[str]:
-    """What a variable is, in sentences."""
+    """Yields sentences about the meaning of a variable."""
     yield from _about_rows(job, name, rows)
     if name == job.plan.get("distributed_lookup_table"):
         count = len(job.plan["pservers"])
@@ -249,7 +251,7 @@ def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Ite
 
 
 def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
-    """A sentence on where a variable is that is neither placed by the plan nor a gradient."""
+    """Yields a sentence about the place of a variable that is neither placed by the plan nor a gradient."""
     servers = set(job.servers.values())
     here = {m for m in job.machines if job.uses[m].read(name) or job.uses[m].written(name)}
     schedule = any(job.op(Place(m, *u)).role in (OpRole.LR_SCHED,) for m in here for u in job.uses[m].written(name))
@@ -263,7 +265,7 @@ def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
 
 
 def _writers(job: ExplainedJob, name: str) -> tuple[set[str], set[str]]:
-    """Op types and rules of all that writes a variable."""
+    """The op types and the rules of all ops that write a variable."""
     ops = [job.op(Place(m, *used)) for m in job.machines for used in job.uses[m].written(name)]
     return {op.type for op in ops}, {op.origin.rule for op in ops if op.origin}
 

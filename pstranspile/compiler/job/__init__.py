@@ -28,7 +28,7 @@ from pstranspile.ir.table_rules import parse_table
 
 __all__ = ["Job", "JobError", "job_warnings"]
 
-# The machines of a job: how many there are, and their addresses `host:port`, read, checked and written in one way.
+# The machines of a job: their numbers, and their addresses `host:port` in canonical form.
 
 FIRST_PORT = 6174
 """The port of the first parameter server when only their number is given (Fluid's default port)."""
@@ -36,10 +36,12 @@ FIRST_PORT = 6174
 LAST_PORT = 65535
 
 LONGEST = 300
-"""Characters that an endpoint may have; the name of a host has 253 at most."""
+"""The most characters of an endpoint; the name of a host has 253 at most."""
 
 MAX_MACHINES = 10_000
-"""More trainers than this, or more servers, are taken for a slip of the hand: every one has programs of its own."""
+"""The most trainers, and the most servers, of a job. More are assumed to be a mistake, as every machine has its own
+programs.
+"""
 
 _HOST = re.compile(r"[^\s:/,\[\]\"'%]+")
 
@@ -80,7 +82,9 @@ def parse_endpoint(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """Endpoints that stand between other signs than commas, as they are written; "" for what is no list of some."""
+    """The endpoints in a text that are separated by something other than commas, joined by commas; "" if the text is no
+    such list.
+    """
     parts = [part for part in re.split(r"[;|\s]+", text) if part]
     names = all(re.fullmatch(r"[^:]+:[0-9]+", part) for part in parts)
     return ",".join(parts) if len(parts) > 1 and names else ""
@@ -96,7 +100,7 @@ def _ipv6(address: str, whole: str) -> str:
 
 
 def duplicates(endpoints: Iterable[str]) -> tuple[str, ...]:
-    """Endpoints that occur again, in order; host names are compared without regard to case."""
+    """The endpoints that occur again, in order; host names are compared without regard to case."""
     seen: set[str] = set()
     names: list[str] = []
     for endpoint in endpoints:
@@ -122,7 +126,7 @@ def local_endpoints(count: int, first_port: int = FIRST_PORT) -> tuple[str, ...]
 
 
 def shown(value: object) -> str:
-    """A value in a few words, however large it is and however deep it nests."""
+    """A short description of a value, however large or deeply nested it is."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and value.bit_length() > 128:
@@ -135,7 +139,7 @@ def shown(value: object) -> str:
 
 
 def endpoints_of(key: str, value: object, findings: list[Diagnostic]) -> tuple[str, ...]:
-    """The endpoints that a value of `pservers` or `trainer_endpoints` means; errors go to `found`."""
+    """The endpoints in a value of `pservers` or `trainer_endpoints`; errors are added to `findings`."""
     if value is None:
         return ()
     value = _count_if_number(value)
@@ -201,13 +205,13 @@ def trainers_of(given: Mapping[str, object], findings: list[Diagnostic]) -> tupl
 
 
 COST = "cost"
-"""The way that cuts and places parameters so that the busiest server moves as few bytes as can be."""
+"""The `split_method` that cuts and places parameters so that the busiest server moves as few bytes as possible."""
 
 SPLIT_METHODS = ("RoundRobin", "HashName", COST)
-"""The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
+"""The built-in ways to choose a server for a slice; a user's own dispatcher is named `module:Class`."""
 
 DISTRIBUTED_TABLES = ("modulo", "rows")
-"""How tables marked `is_distributed` are distributed.
+"""The ways to distribute tables marked `is_distributed`.
 
 `modulo`, as Fluid does: one table, row i on server i modulo servers, updated by sgd. `rows`: any number of tables, cut
 into ranges of rows like other sparse tables, updated as the program says.
@@ -215,7 +219,7 @@ into ranges of rows like other sparse tables, updated as the program says.
 
 
 class JobError(DiagnosticError):
-    """The job can't be used. The `focus` of each finding is the key it is about."""
+    """The job can't be used. The `focus` of each finding is the key concerned."""
 
 
 @suggesting
@@ -223,12 +227,12 @@ class JobError(DiagnosticError):
 class Job:
     """A cluster and the choices of its distribution. Frozen, checked, every value filled in.
 
-    `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
-    `trainer_endpoints` their endpoints (empty where only the number was given, in modes with servers). `mode` is one of
+    `pservers` are endpoints in order of their index. `trainers` is the number of trainers, `trainer_endpoints` their
+    endpoints (empty where only the number was given, in modes with servers). `mode` is one of
     `pstranspile.compiler.job.modes.mode_names()`. `batch_rows` are the rows of a trainer's batch, `id_counts` is a file
-    of counts of ids, and `server_memory` the MiB that a server has for variables (0: any number), with which
-    `split_method` `cost` reckons. The other fields are those of Fluid's configuration, with its defaults; the switches
-    that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
+    of counts of ids, and `server_memory` the MiB that a server has for variables (0: any number), which `split_method`
+    `cost` takes into account. The other fields are those of Fluid's configuration, with its defaults; the switches that
+    choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
     """
 
     pservers: tuple[str, ...]
@@ -292,11 +296,11 @@ class Job:
         trainer_id: int | None = None,
         current_endpoint: str | None = None,
     ) -> None:
-        """None stands for "not said": the value then follows from the others, or is Fluid's default.
+        """None stands for a value that is not given: it then follows from the others, or is Fluid's default.
 
-        `pservers` and `trainers` take a number, a list of endpoints or a comma-separated string of them; a
-        number of servers means 127.0.0.1:6174, 6175 and so on. `mode` takes a mode's own name (`sync`,
-        `geo`, ...) or Fluid's `pserver`, `nccl2`, `collective`, which leave the rest to the switches.
+        `pservers` and `trainers` take a number, a list of endpoints or a comma-separated string of them; a number of
+        servers means 127.0.0.1:6174, 6175 and so on. `mode` takes a mode's own name (`sync`, `geo`, ...) or Fluid's
+        `pserver`, `nccl2`, `collective`, which leave the rest to the switches.
 
         Raises JobError with every value that is wrong, by key.
         """
@@ -319,7 +323,7 @@ def _plain(value: object) -> object:
 
 
 DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Job) if f.default is not MISSING}
-"""Defaults of the keys that do not take part in choosing the mode: Fluid's own."""
+"""The defaults of the keys that do not take part in choosing the mode: Fluid's own."""
 
 KEYS: tuple[str, ...] = tuple(f.name for f in fields(Job))
 """Every key of a job."""
@@ -327,7 +331,7 @@ KEYS: tuple[str, ...] = tuple(f.name for f in fields(Job))
 BOOLEANS = frozenset(f.name for f in fields(Job) if f.type == "bool")
 STRINGS = frozenset(f.name for f in fields(Job) if f.type in ("str", "str | None"))
 LISTS: Mapping[str, str] = {"allow": "codes of findings", "large_tables": "names of tables, each with its rules"}
-"""Keys that hold texts (or one, with commas between them), and what these are."""
+"""The keys whose values are lists of texts (or one text, separated by commas), and the meaning of these."""
 INTEGERS: Mapping[str, tuple[int, int]] = {
     "min_block_size": (1, 2**63 - 1),
     "batch_rows": (1, 2**31 - 1),
@@ -337,11 +341,11 @@ INTEGERS: Mapping[str, tuple[int, int]] = {
     "hierarchical_allreduce_inter_nranks": (0, 2**31 - 1),
     "trainer_id": (0, 2**31 - 1),
 }
-"""Keys that hold a number, with the smallest and the largest one they take."""
+"""The keys whose values are numbers, with the smallest and the largest valid ones."""
 
 
 def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
-    """Every field's value. Raises JobError with all that is wrong."""
+    """The value of every field. Raises JobError with all mistakes."""
     if result := [*_type_errors(given)]:
         raise JobError(result)
     values: dict[str, Any] = {**DEFAULTS, **given}
@@ -379,7 +383,7 @@ def _type_errors(given: Mapping[str, object]) -> Iterable[Diagnostic]:
 
 
 def _wanted_type(key: str, value: object) -> str | None:
-    """What the key takes, in words, if the value is something else."""
+    """The expected type of a key in words, if the value has another type; else None."""
     if key in BOOLEANS:
         return None if isinstance(value, bool) else "true or false"
     if key in INTEGERS:
@@ -472,7 +476,7 @@ def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
 
 
 def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
-    """What was asked for and has no effect in the job's mode, so that nothing is dropped in silence."""
+    """Warnings about settings that have no effect in the job's mode, so that none is ignored silently."""
     options = settings_of(job.mode).options
     result = [
         warning("job-unused", f"{key} has no effect in mode {job.mode}", focus=key)

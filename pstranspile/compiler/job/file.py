@@ -21,7 +21,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 
 MAX_BYTES = 16 << 20
-"""Larger files are refused: no job is that long."""
+"""The largest size of a job file, in bytes."""
 
 
 @suggesting
@@ -41,7 +41,7 @@ def load_job(
 def job_of_text(
     path: str | Path | None, text: str, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
 ) -> Job:
-    """What `load_job` gives for a file that holds this text, which need not be saved."""
+    """The job that `load_job` would return for a file with this text, which need not be saved."""
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     from_file = {} if path is None else _parse(str(path), text)
     unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
@@ -64,7 +64,7 @@ def job_of_text(
 
 
 def parse_setting(text: str) -> tuple[str, object]:
-    """Key and value of a setting `KEY=VALUE`; the value is read as what the key takes.
+    """Key and value of a setting `KEY=VALUE`; the value is converted to the type of the key.
 
     Raises JobError when there is no `=`, no such key, or the value has the wrong type.
     """
@@ -85,7 +85,7 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 def _own_code(method: object) -> Iterable[Diagnostic]:
-    """The finding about a dispatcher of the file's own, which would run whatever the file names."""
+    """The finding about a dispatcher that the file itself names, as its code would be run."""
     if isinstance(method, str) and ":" in method:
         message = (
             f"split_method names code to run, {shown(method)}, as no job file may unless it is trusted: "
@@ -153,7 +153,7 @@ def _parse_json(file: str, text: str) -> object:
 
 
 _DEEP = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""")
-"""A dotted key that the TOML library would take minutes and gigabytes for; a job has no tables at all."""
+"""Matches a dotted key for which the TOML library would take minutes and gigabytes; a job has no tables at all."""
 
 
 def _parse_toml(file: str, text: str) -> object:
@@ -186,16 +186,16 @@ _OF_TOML = {
     "Unclosed array": "a list begins that does not end",
     "Unterminated string": "a text begins that does not end",
 }
-"""What is wrong with TOML, by the message of Python's reader."""
+"""The explanation of an error in TOML, by the message of Python's reader."""
 
 _DIGITS = "a number has thousands of digits"
-"""The reason for Python's refusal of such a number, a ValueError with a text for programmers."""
+"""The message in place of Python's own about such a number, which is for programmers."""
 
 
 def _placed(
     findings: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
 ) -> Sequence[Diagnostic]:
-    """The first findings, each with the line of the file that gives its key, unless an override gave it."""
+    """The first findings, each with the line of the file that has its key, unless an override gave it."""
     findings = first_findings(findings)
     if path is None:
         return findings
@@ -206,7 +206,9 @@ def _placed(
 
 
 def _locate(file: str, text: str, key: str) -> Location:
-    """The first place in the file that gives the key: at the start of a line or after `{` or `,`, before `=` or `:`."""
+    """The location of a key in the file: its first occurrence at the start of a line or after `{` or `,`, before `=` or
+    `:`.
+    """
     at = text.find(key)
     while at >= 0 and not (_begins(text, at) and _GIVES(text, at + len(key))):
         at = text.find(key, at + 1)

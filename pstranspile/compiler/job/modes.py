@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 
 class Promise(Enum):
-    """When a mode gives what a single machine gives on the whole batch."""
+    """When a mode gives the same result as a single machine on the whole batch."""
 
-    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+    __hash__ = object.__hash__  # Enum would call the built-in `hash`, which a script may have replaced
 
     ALWAYS = "always"
     SINGLE_TRAINER = "with a single trainer; servers apply the gradients of several one by one, as they come"
@@ -28,9 +28,9 @@ class Promise(Enum):
 class ModeSettings(NamedTuple):
     """The settings of a job in a mode of distribution.
 
-    `doc` is what the mode does, in a sentence. `cause` is the setting that asks for it, in Fluid's words. `flags` are
+    `doc` says in a sentence what the mode does. `cause` is the setting that asks for it, in Fluid's words. `flags` are
     the switches that the mode fixes; `free` those it leaves open, with the value they have when the mode is named and
-    they are not. `options` are those keys of PARTICULAR that mean something in it.
+    they are not. `options` are the keys of PARTICULAR that have an effect in it.
     """
 
     doc: str
@@ -66,10 +66,10 @@ PARTICULAR = (
     "use_hierarchical_allreduce",
     "hierarchical_allreduce_inter_nranks",
 )
-"""The keys of a job that do not have a meaning in every mode."""
+"""The keys of a job that do not have an effect in every mode."""
 
 COSTS = ("batch_rows", "id_counts", "server_memory")
-"""The options with which placement by cost reckons."""
+"""The options that placement by cost takes into account."""
 
 UPDATING = ("slice_var_up", "split_method", "min_block_size", "distributed_table", "large_tables", *COSTS)
 """The options of a mode whose servers update the parameters."""
@@ -79,7 +79,7 @@ COLLECTIVE: Mapping[str, bool] = {key: key == "sync_mode" for key in SWITCHES}
 
 
 def off(*names: str) -> dict[str, bool]:
-    """These switches, off."""
+    """A mapping of these switches to False."""
     return dict.fromkeys(names, False)
 
 
@@ -87,7 +87,7 @@ def off(*names: str) -> dict[str, bool]:
 def mode_names() -> tuple[str, ...]:
     """Every mode, sorted: mode `half-async` is the file `half_async.py` in `pstranspile/compiler/modes`.
 
-    (A file whose name would be a word of Python ends in an underscore: `async_.py`.)
+    (A file whose name would be a keyword of Python ends in an underscore: `async_.py`.)
     """
     files = (Path(__file__).parents[1] / "modes").glob("[a-z]*.py")
     return tuple(sorted(file.stem.rstrip("_").replace("_", "-") for file in files))
@@ -96,7 +96,7 @@ def mode_names() -> tuple[str, ...]:
 def settings_of(mode: str) -> ModeSettings:
     """The settings in the file of a mode. Raises KeyError if there is no such mode.
 
-    Only that file is imported, by its name: modes are made of much that a job knows nothing of.
+    Only that file is imported, by its name, as a job should not depend on the compiler's modules.
     """
     return mode_module(mode).MODE.settings
 
@@ -131,11 +131,10 @@ class Conflict(NamedTuple):
 
 
 def derive_mode(given: Mapping[str, object]) -> tuple[str | None, tuple[Conflict, ...]]:
-    """The mode that the given keys mean, or None and why there is none.
+    """The mode that the given keys mean, or None and the reasons why there is none.
 
-    A mode named outright wins, and `flag_conflicts` then says what contradicts it. Otherwise the switches
-    decide: `geo_sgd_mode`, `completely_not_async`, `half_async`, `runtime_split_send_recv`, `sync_mode`, in
-    this order.
+    A mode that is named takes precedence, and `flag_conflicts` then reports contradictions. Otherwise the switches
+    decide: `geo_sgd_mode`, `completely_not_async`, `half_async`, `runtime_split_send_recv`, `sync_mode`, in this order.
     """
     asked, collective = given.get("mode"), given.get("collective_mode")
     if collective is not None and collective not in COLLECTIVE_MODES:
@@ -156,7 +155,7 @@ def derive_mode(given: Mapping[str, object]) -> tuple[str | None, tuple[Conflict
 
 
 _ASKING = ("geo_sgd_mode", "completely_not_async", "half_async")
-"""Switches that ask for a mode when they are on, the strongest first."""
+"""The switches that ask for a mode when they are on, in order of precedence."""
 
 
 def _from_switches(given: Mapping[str, object]) -> str:
@@ -200,10 +199,10 @@ def _meant_synchronous(mode: str, key: str, given: Mapping[str, object]) -> bool
 
 
 def resolved_flags(mode: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Every switch and `collective_mode`, as they are in a job of this mode.
+    """The values of every switch and of `collective_mode` in a job of this mode.
 
-    A switch the mode leaves open keeps the job's value. If the job has none, it has the mode's own value if the
-    mode was named, and Fluid's default (off) if the mode follows from the other switches.
+    A switch the mode leaves open keeps the job's value. If the job has none, it has the mode's own value if the mode
+    was named, and Fluid's default (off) if the mode follows from the other switches.
     """
     settings = settings_of(mode)
     by_name = given.get("mode") == mode

@@ -1,8 +1,8 @@
-"""Do all programs of a job together fit? The link check reads the emitted programs as a linker reads object files.
+"""The link check: do all programs of a job fit together? It reads the emitted programs as a linker reads object files.
 
-Every program is read once, then what machines say to each other is held together: here, in which order, and the
-barriers and numbers of trainers; what they send in `messages`, and how trainers meet in `rings`. Each server waits for
-a barrier of every trainer, once per step, under one number:
+Every program is read once, then the messages of the machines are compared: their order, barriers and the numbers of
+trainers in this file, their contents in `messages`, and the rings of trainers in `rings`. Each server waits for a
+barrier of every trainer, once per step, under one number:
 
 * synchronous servers (`distributed_mode` 0): one send_barrier after all sends, one fetch_barrier after all recvs
 * synchronous servers and trainers with a communicator: one local send_barrier (`half_async`), no fetch_barrier
@@ -45,14 +45,14 @@ from pstranspile.ops.attributes import int_attr, ints_attr, strings_attr
 
 __all__ = ["LinkError", "link"]
 
-# A gradient is cut into the pieces that are sent: all of its rows, in order, once.
+# The pieces into which a gradient is cut must be all of its rows, in order, once.
 
 SECTIONS = {"split_byref": "sections", "split_selected_rows": "height_sections"}
-"""Ops that cut a gradient, and their attribute with the rows of each piece."""
+"""The ops that cut a gradient, and their attribute with the rows of each piece."""
 
 
 def check_splits(trainer: Trainer) -> Iterator[Diagnostic]:
-    """Every piece has the rows that the split gives it, and is sent, in the order of the pieces."""
+    """Checks that every piece has the rows that the split gives it, and is sent, in the order of the pieces."""
     splits = [item for kind in SECTIONS for item in trainer.main.of(kind)]
     if not splits:
         return
@@ -71,20 +71,20 @@ def check_splits(trainer: Trainer) -> Iterator[Diagnostic]:
 
 
 GEO = 3
-"""The `distributed_mode` of servers that add up what trainers push."""
+"""The `distributed_mode` of servers in mode geo."""
 
 NUMBERED = ("send_barrier", "recv", "fetch_barrier", "distributed_lookup_table")
 """Op types whose messages carry the number of the trainer."""
 
 
 def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[Diagnostic]:
-    """The barriers of one trainer, in number, place and addressees."""
+    """Checks number, position and targets of one trainer's barriers."""
     main, role = trainer.main, trainer.role
     if not trainer.part:
         yield from _check_one(role, trainer.startup.of("fetch_barrier"), "fetch_barrier", servers, "at start-up")
         for _, op in trainer.startup.of("send_barrier"):
             yield finding("link-barrier", role, op, "there is nothing to wait for at start-up")
-    elif not main.of("send"):  # it only reads parameters
+    elif not main.of("send"):  # this program only reads parameters
         for kind in ("send_barrier", "fetch_barrier"):
             for _, op in main.of(kind):
                 yield finding("link-barrier", role, op, "servers do not wait for a program that sends nothing")
@@ -111,7 +111,7 @@ def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[
 def _has_communicator(trainer: Trainer) -> bool:
     """Whether a communicator sends what the trainer computes: its sends name the pieces they are cut into.
 
-    Where only rows of a table that is dealt out by id are sent, this follows from the barrier.
+    Where only rows of a table distributed by id are sent, this follows from the barrier.
     """
     dealt = {name for _, op in trainer.main.of("split_ids") for name in op.output_names}
     handled = [op for _, op in trainer.main.of("send") if op.attrs.get("use_send_handler") is not False]
@@ -132,7 +132,9 @@ def _check_one(
 
 
 def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
-    """Sends, then the send_barrier that waits for all of them, then recvs that wait for it, then the fetch_barrier."""
+    """Checks the order: sends, then the send_barrier that waits for all of them, then recvs that wait for it, then the
+    fetch_barrier.
+    """
     main, role = trainer.main, trainer.role
     sends, recvs = main.of("send"), main.of("recv")
     barrier = next(iter(main.of("send_barrier")), None)
@@ -175,7 +177,7 @@ def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
 
 
 def check_alike(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
-    """All trainers have as many barriers per step as the first."""
+    """Checks that all trainers have as many barriers per step as the first."""
     for trainer in trainers[1:]:
         for kind in ("send_barrier", "fetch_barrier"):
             here, there = trainer.main.of(kind), trainers[0].main.of(kind)
@@ -186,14 +188,14 @@ def check_alike(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
 
 
 def check_fan_in(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """A server waits for as many trainers as there are."""
+    """Checks that a server waits for as many trainers as there are."""
     if server.op.attrs.get("Fanin") != trainers:
         message = f"it waits for {server.op.attrs.get('Fanin')} trainers of {trainers}"
         yield finding("link-barrier", server.role, server.op, message)
 
 
 def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
-    """Every trainer has one number of its own below their count, every server an endpoint and a number of its own."""
+    """Checks that every trainer has its own number below their count, and every server its own endpoint and number."""
     taken: dict[int, str] = {}
     for trainer in cluster.trainers:
         own: int | None = None
@@ -263,7 +265,7 @@ def _findings(cluster: Cluster) -> Iterator[Diagnostic]:
 
 
 def _served(cluster: Cluster) -> Iterator[Diagnostic]:
-    """Jobs whose servers update the parameters."""
+    """Checks a job whose servers update the parameters."""
     trainers = len(cluster.trainers)
     for part in cluster.parts:
         for trainer in part:
@@ -291,7 +293,7 @@ def _served(cluster: Cluster) -> Iterator[Diagnostic]:
 
 
 def _geo(cluster: Cluster) -> Iterator[Diagnostic]:
-    """Jobs whose trainers update the parameters and push what changed."""
+    """Checks a job whose trainers update the parameters and send the changes (mode geo)."""
     for trainer in cluster.trainers:
         yield from check_receives(trainer, cluster)
         yield from check_barriers(trainer, cluster.servers)

@@ -1,4 +1,6 @@
-"""The machines of a compiled job as the checks see them: which op stands where, what servers hold and wait for."""
+"""The machines of a compiled job as the checks need them: ops by type and position, and the variables that servers have
+and wait for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pstranspile.ir.model import Block, Op, Program, Role, Var
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 
-# What every part of the link check uses: the programs of a machine, findings, types compared.
+# The common parts of the link check: the programs of a machine, findings, comparison of types.
 
 
 class LinkError(DiagnosticError):
@@ -22,19 +24,21 @@ class LinkError(DiagnosticError):
 
 
 def finding(code: Code, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:
-    """A finding about `op` in the programs of `role`; `name` is the variable in question, if it is one."""
+    """A finding about `op` in the programs of `role`; `name` is the variable concerned, if there is one."""
     return at_op(code, f"in {role.name}: {message}", op, focus=f"%{name}" if name else "")
 
 
 def same_type(a: Var | None, b: Var | None) -> bool:
-    """Both are declared, with the same kind, element type and dims (LoD levels may differ)."""
+    """Whether both variables are declared, with the same kind, element type and dims (LoD levels may differ)."""
     if a is None or b is None or a.kind is not b.kind:
         return False
     return a.tensor == b.tensor or (a.dtype is b.dtype and a.shape == b.shape)
 
 
 def is_slice_type(part: Var, rows: int, whole: Var) -> bool:
-    """`part` is declared as these rows of `whole`: same kind and element type, same dims but the first."""
+    """Whether `part` is declared as these rows of `whole`: with the same kind and element type, and the same dims but
+    the first.
+    """
     return part.kind is whole.kind and part.dtype is whole.dtype and part.shape == (rows, *whole.shape[1:])
 
 
@@ -63,7 +67,7 @@ NONE: list[Placed] = []
 
 
 class Calls(NamedTuple):
-    """Block 0 of one program of a trainer: its variables, and the ops that the checks want to see by type."""
+    """Block 0 of one program of a trainer: its variables, and the ops that the checks need, by type."""
 
     program: Program
     vars: Mapping[str, Var]
@@ -74,7 +78,7 @@ class Calls(NamedTuple):
         return self.ops.get(kind, NONE)
 
     def lookups(self) -> list[Placed]:
-        """The ops that look rows up. They do so on servers if they name slices in `table_names`."""
+        """The ops that look rows up. They do it on servers if they name slices in `table_names`."""
         return [placed for kind, found in self.ops.items() if facts_of(kind).looks_up for placed in found]
 
     def joins(self) -> list[Placed]:
@@ -94,9 +98,10 @@ class Calls(NamedTuple):
 class Trainer(NamedTuple):
     """A machine without listen_and_serv, and one of the programs that it runs step by step.
 
-    `number` counts the trainers in the order given, not as they say they are. `part` is the name of the program, ""
-    for the main one. `layouts` and `startup_layouts` hold, for every variable fetched in that program and in the
-    startup program, the names of its slices on the servers in the order of rows; the checks of receives fill them in.
+    `number` counts the trainers in the order given; their own numbers are checked separately. `part` is the name of the
+    program, "" for the main one. `layouts` and `startup_layouts` hold, for every variable fetched in that program and
+    in the startup program, the names of its slices on the servers in the order of rows; the checks of receives fill
+    them in.
     """
 
     role: Role
@@ -111,7 +116,7 @@ class Trainer(NamedTuple):
 class Merged(NamedTuple):
     """A `sum` of received variables on a server: their names, and the op that follows if it scales the sum in place.
 
-    `factor` is what the sum is multiplied by, None if no op states a number.
+    `factor` is the factor of that scaling; None if no op states a number.
     """
 
     op: Op
@@ -122,7 +127,7 @@ class Merged(NamedTuple):
 
 @dataclass
 class Server:
-    """A machine with listen_and_serv, and what the blocks that it runs read and write.
+    """A machine with listen_and_serv, and the variables that its blocks read and write.
 
     * `blocks`: those of `optimize_blocks` that exist; `rates`: the learning-rate block, -1 for none
     * `misfits`: initialisers whose `shape` is not that of the variable they make
@@ -163,7 +168,7 @@ class Server:
     fetched_ever: set[str] = field(default_factory=set[str])
 
     def end_part(self) -> None:
-        """Forgets the senders and receivers in one part of the job, but not the variables."""
+        """Clears the senders and receivers of one part of the job, but not the variables."""
         self.sent.update(self.senders)
         self.fetched_ever.update(self.fetched)
         self.senders, self.fetched = {}, {}
@@ -184,19 +189,19 @@ class Cluster:
     owners: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
 
-# Reads the programs: what each trainer sends to the servers, what each server waits for and updates.
+# Reading of the programs: the messages of each trainer, and the variables that each server waits for and updates.
 #
 # Every op is read once. The checks then need only tables by name, so that their cost is that of the messages between
 # the machines.
 
 SEEN = ("concat", "merge_ids", "fake_init", "lookup_table_grad", "lookup_table_v2_grad")
-"""Op types that the checks want to see, besides those that communicate, cut variables up, or look rows up."""
+"""The op types that the checks need, besides those that communicate, cut variables up, or look rows up."""
 
 MADE_BEFORE = ("send", "recv", "split_byref", "split_selected_rows")
 """Op types whose inputs must have been made by an op before them."""
 
 KEEPS = ("recv", "concat", "fetch_barrier", "data_norm_grad")
-"""Op types, besides lookups, that write what servers hold or have as an output a parameter that they do not change.
+"""Op types, besides lookups, that write variables of servers, or have as an output a parameter that they do not change.
 
 `data_norm_grad` changes its statistics only with `sync_stats`; otherwise they are updated from their gradients.
 """
@@ -206,7 +211,7 @@ def calls(program: Program) -> Calls:
     """The messages of one program of a trainer."""
     block = program.blocks[0]
     result: dict[str, list[Placed]] = {}
-    silent: set[str] = set()  # op types that the checks need not see
+    silent: set[str] = set()  # op types that the checks do not need
     for position, op in enumerate(block.ops):
         kind = op.type
         if kind not in silent:
@@ -223,7 +228,9 @@ def _is_seen(kind: str) -> bool:
 
 
 def unmade(calls: Calls) -> list[tuple[Op, str]]:
-    """What is sent, cut up or waited for, and not made by an op before. Mostly the op just before made it."""
+    """The variables that are sent, cut up or waited for although no earlier op makes them, each with the op that uses
+    it.
+    """
     ops, variables, result = calls.program.blocks[0].ops, calls.vars, calls.ops
     first: dict[str, int] | None = None
     missing: list[tuple[Op, str]] = []
@@ -260,7 +267,7 @@ def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
 
 
 def remade(calls: Calls) -> list[tuple[Op, str]]:
-    """What is fetched or joined into variables that other ops write too."""
+    """The variables that are fetched or joined although other ops write them too, each with the op that writes it."""
     ops = calls.program.blocks[0].ops
     fetches = (*calls.of("recv"), *calls.joins())
     arrivals = [(op, name) for _, op in fetches for name in op.outputs.get("Out", ())]
@@ -340,7 +347,7 @@ def _server(role: Role, op: Op) -> Server:
 
 
 def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
-    """Adds the names of what a trainer fetches from servers, in both programs."""
+    """Adds the names of the variables that a trainer fetches from servers, in both programs."""
     for program in (trainer.main, trainer.startup):
         for _, op in program.of("recv"):
             fetched.update(strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
@@ -349,7 +356,7 @@ def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
 
 
 def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:
-    """Walks the blocks that the server runs; the others see the results of the learning-rate block."""
+    """Reads the blocks that the server runs; the other blocks see the results of the learning-rate block."""
     program, known = server.role.main, server.initialised
     for index in server.blocks:
         made = _read_block(server, index, program.blocks[index], known)
@@ -363,7 +370,9 @@ def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]
 
 
 def _read_block(server: Server, index: int, block: Block, known: set[str]) -> set[str]:
-    """One block: what it reads from outside, what it merges, what it updates. Gives what it writes."""
+    """Reads one block: the variables it reads from outside, its merges and updates. Returns the variables that it
+    writes.
+    """
     made: set[str] = set()
     read: list[str] = []
     updated: list[str] = []
@@ -385,7 +394,7 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
                 server.merges.append(_merged(op, block, position))
-            else:  # a parameter and what is added to it, as in geo
+            else:  # a parameter and its change, as in geo
                 kept = [name for name in inputs["X"] if name in known and name in op.outputs.get("Out", ())]
                 updated += kept
                 server.parameters.update(dict.fromkeys(kept, op))

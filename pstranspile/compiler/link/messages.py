@@ -1,4 +1,4 @@
-"""What trainers and servers send each other: every message has somebody who takes it, in the form that is expected."""
+"""Checks that every message between trainers and servers is received, in the form that the receiver expects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.attributes import int_attr, ints_attr, strings_attr
 from pstranspile.ops.schema import Slicing
 
-# Mode geo: trainers update on their own and push what changed; servers add it to the slices they hold.
+# Mode geo: trainers update on their own and send the changes; servers add them to their slices.
 #
 # The communicator of a trainer sends the change of a slice as `<slice>.delta`, and for tables only the changed rows.
 # The closing `send` of each step gives it their ids; `param_init` has told it at start-up that it may begin. The names
@@ -37,7 +37,7 @@ BEGIN = "param_init"
 
 
 def check_geo(cluster: Cluster) -> Iterator[Diagnostic]:
-    """A job whose servers are all in mode geo; what the receives at start-up fetched is known."""
+    """Checks a job whose servers are all in mode geo; the start-up receives have been checked before."""
     held = {name: server.vars.get(name) for server in cluster.servers.values() for name in server.parameters}
     pushed: set[str] = set()
     for trainer in cluster.trainers:
@@ -118,13 +118,13 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
 
 
 def _without_padding(trainer: Trainer) -> dict[str, set[str]]:
-    """Numbers of rows with 0 in the place of -1 -> what they are made of."""
+    """Maps variables with numbers of rows in which 0 replaces -1 to the variables from which they are made."""
     ops = trainer.main.program.blocks[0].ops
     return {name: set(op.input_names) for op in ops if op.type == "elementwise_max" for name in op.output_names}
 
 
 def _slices_listed(trainer: Trainer) -> dict[str, list[str]]:
-    """Parameter -> its slices, as far as the program has them."""
+    """The slices of each parameter, as far as the program has them."""
     distribution = trainer.role.main.distribution
     lines: dict[str, list[str]] = {}
     for row in distribution.variables if distribution else ():
@@ -133,7 +133,9 @@ def _slices_listed(trainer: Trainer) -> dict[str, list[str]]:
 
 
 def _slices(table: str, listed: Mapping[str, list[str]], held: Mapping[str, Var | None]) -> list[str]:
-    """The slices of a table: those that are listed, or else itself, or `<table>.block0`, `<table>.block1` and so on."""
+    """The slices of a table: those that are listed, or else the table itself, or `<table>.block0`, `<table>.block1` and
+    so on.
+    """
     if table in listed:
         return [name for name in listed[table] if name in held]
     if table in held:
@@ -145,7 +147,9 @@ def _slices(table: str, listed: Mapping[str, list[str]], held: Mapping[str, Var 
 
 
 def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[Diagnostic]:
-    """One block per slice, which adds its change; every slice is fetched at start-up or pushed row by row."""
+    """Checks that a server has one block per slice, which adds its change, and that every slice is fetched at start-up
+    or pushed row by row.
+    """
     role, op = server.role, server.op
     mapped = {entry.rpartition(":")[0] for entry in strings_attr(op, "grad_to_block_id")}
     for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside)):
@@ -175,14 +179,14 @@ def _fits(change: Var | None, slice_: Var | None) -> bool:
     return change is not None and slice_ is not None and (change.dtype, change.shape) == (slice_.dtype, slice_.shape)
 
 
-# Every gradient goes to the server that waits for it, in the type it is declared with there, in the order of slices.
+# Every gradient must go to the server that waits for it, in the type declared there, in the order of slices.
 #
 # A trainer cuts a gradient itself and sends the pieces, or gives it whole to its communicator with `sections` and
 # `send_varnames`, which cuts and sends it.
 
 
 def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
-    """The sends of a trainer's step, without the notices of step counters (`use_send_handler` false)."""
+    """Checks the sends of a trainer's step, without the notices of step counters (`use_send_handler` false)."""
     role = trainer.role
     for op, name in unmade(trainer.main):
         code = "link-order" if op.type == "recv" else "link-unmade"
@@ -231,7 +235,7 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
 def _check_place(
     trainer: Trainer, op: Op, server: Server, position: int, name: str, layout: Sequence[str]
 ) -> Iterator[Diagnostic]:
-    """The k-th piece of a gradient is applied to the k-th slice of the parameter."""
+    """Checks that the k-th piece of a gradient is applied to the k-th slice of the parameter."""
     fed = server.feeds.get(name)
     wanted = layout[position] if position < len(layout) else None
     if fed is not None and fed != wanted:
@@ -243,7 +247,9 @@ def _check_place(
 def _check_sections(
     trainer: Trainer, op: Op, given: Sequence[str], sections: Sequence[int], sent: Sequence[str]
 ) -> Iterator[Diagnostic]:
-    """A whole variable for the communicator: as many sections as names, which have its rows between them."""
+    """Checks a send of a whole variable to the communicator: it has as many sections as names, and these have all rows
+    of the variable together.
+    """
     if len(given) != 1 or len(sections) != len(sent):
         message = f"{len(given)} variables with {len(sections)} sections are sent as {len(sent)}"
         yield finding("link-partition", trainer.role, op, message, next(iter(given), ""))
@@ -256,10 +262,11 @@ def _check_sections(
 
 
 def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What a server receives is sent by as many trainers as it takes: one in a synchronous job.
+    """Checks that the variables which a server receives are sent by the expected number of trainers: one in a
+    synchronous job.
 
-    A synchronous server that has the variable merged by nobody takes it from every trainer: the gradient of a
-    table under completely_not_async, which Fluid sends under one name.
+    A variable that no op of a synchronous server merges comes from every trainer: the gradient of a table under
+    completely_not_async, which Fluid sends under one name.
     """
     listed = set(server.op.inputs.get("X", ()))
     summed: set[str] | None = None
@@ -280,7 +287,7 @@ def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
 
 
 def check_awaited(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What a server waits for is sent in some part of the job."""
+    """Checks that the variables a server waits for are sent in some part of the job."""
     for name in server.op.inputs.get("X", ()):
         if name not in server.sent:
             yield _unsent(server, server.op, name, (), 1 if server.mode == 0 else trainers, trainers)
@@ -299,7 +306,7 @@ def _unsent(server: Server, op: Op, name: str, senders: Sequence[int], wanted: i
 
 
 def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
-    """All recv ops of a trainer, and the joins after them. Fills in the trainer's layouts."""
+    """Checks all recv ops of a trainer, and the joins after them. Fills in the trainer's layouts."""
     if not trainer.part:
         yield from _check_program(trainer, trainer.startup, trainer.startup_layouts, cluster, startup=True)
     yield from _check_program(trainer, trainer.main, trainer.layouts, cluster, startup=False)
@@ -375,7 +382,7 @@ def _check_program(
 def _check_joins(
     trainer: Trainer, calls: Calls, layouts: dict[str, tuple[str, ...]], arrived: Mapping[str, int]
 ) -> Iterator[Diagnostic]:
-    """Fetched slices are joined after they arrived, in the order of their rows; nothing fetched is left over."""
+    """Checks that fetched slices are joined after they arrived, in the order of their rows, and that all are used."""
     joined: set[str] = set()
     for position, op in calls.joins():
         parts, whole = op.inputs.get("X", ()), op.output("Out") or ""
@@ -402,7 +409,9 @@ def check_cut(
     parts: Sequence[str],
     sections: Sequence[int] = (),
 ) -> Iterator[Diagnostic]:
-    """`parts` are the rows of `whole`, each declared with its number of rows (in `sections`, if the op has them)."""
+    """Checks that `parts` are the rows of `whole`, each declared with its number of rows (in `sections`, if the op has
+    them).
+    """
     full = variables.get(whole)
     result = [variables.get(name) for name in parts]
     dims = full.shape if full is not None else ()
@@ -419,9 +428,11 @@ def check_cut(
 
 
 def check_fetched(server: Server, trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
-    """Every parameter that is updated in a part of the job comes back to every trainer: fetched, or looked up by row.
+    """Checks that every parameter updated in a part of the job comes back to every trainer: fetched, or looked up by
+    row.
 
-    What is fetched in every step is fetched at start-up too, so that all trainers begin with the servers' values.
+    A variable that is fetched in every step must be fetched at start-up too, so that all trainers begin with the
+    servers' values.
     """
     fed: set[str] | None = None
     for name, op in server.parameters.items():
@@ -446,7 +457,7 @@ def _fetches(trainer: Trainer, name: str) -> bool:
 
 
 def check_never_fetched(server: Server) -> Iterator[Diagnostic]:
-    """Every parameter that the server updates is fetched, or looked up, in some part of the job."""
+    """Checks that every parameter that the server updates is fetched, or looked up, in some part of the job."""
     for name, op in server.parameters.items():
         if name not in server.fetched_ever:
             yield finding(
@@ -454,7 +465,7 @@ def check_never_fetched(server: Server) -> Iterator[Diagnostic]:
             )
 
 
-# A table that is dealt out by id: every server has the rows whose id modulo the number of servers is its number.
+# A table that is distributed by id: every server has the rows whose id modulo the number of servers is its number.
 #
 # The trainer splits the ids (`split_ids`), has each server look its part up (`prefetch`) and puts the rows together
 # (`merge_ids`); it splits and sends the gradient in the same way.
@@ -464,7 +475,7 @@ SAVE_PATH = "kLookupTablePath"
 
 
 def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
-    """The lookups of a trainer, and that its gradients go the same way."""
+    """Checks the lookups of a trainer in the table, and that its gradients are split in the same way."""
     main, role = trainer.main, trainer.role
     prefetches = main.of("prefetch")
     if not prefetches:
@@ -512,7 +523,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
 
 
 def _answered(server: Server, ids: str, result: str) -> str | None:
-    """The table whose rows the server gives for these ids under that name, None if it does not."""
+    """The table whose rows the server returns for these ids under that name; None if it does not."""
     for entry in strings_attr(server.op, "prefetch_var_name_to_block_id"):
         name, _, text = entry.rpartition(":")
         lookup = _lookup(server, text)
@@ -532,7 +543,7 @@ def _lookup(server: Server, text: str) -> Op | None:
 def _check_rows(
     trainer: Trainer, op: Op, server: Server, table: str, result: str, servers: int
 ) -> Iterator[Diagnostic]:
-    """The server has its share of the table's rows, as wide as what the trainer takes them for."""
+    """Checks that the server has its share of the table's rows, with the width that the trainer expects."""
     whole, held, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
     if whole is None or held is None or not whole.shape:
         message = f"%{table} is {described(whole)} here, {described(held)} on {server.role.name}"
@@ -551,7 +562,7 @@ def _check_rows(
 
 
 def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Sequence[str]]) -> Iterator[Diagnostic]:
-    """The k-th part of the table's gradient goes where the k-th part of the ids went."""
+    """Checks that the k-th part of the table's gradient goes to the same server as the k-th part of the ids."""
     sends = {op.inputs.get("X", ()): op for _, op in trainer.main.of("send")}
     done: set[str] = set()
     prefetched = {op.inputs.get("X", ()) for _, op in trainer.main.of("prefetch")}
@@ -583,7 +594,7 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
 
 
 def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
-    """The blocks that look rows up and save the table exist, and are about a table that the server updates."""
+    """Checks that the blocks that look rows up and save the table exist, and use a table that the server updates."""
     role, op = server.role, server.op
     entries = strings_attr(op, "prefetch_var_name_to_block_id")
     checkpoint = int_attr(op, "checkpint_block_id", -1)
@@ -617,7 +628,7 @@ def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
 
 
 def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
-    """All lookups of a trainer that go to servers. Fills in the layouts of the tables."""
+    """Checks all lookups of a trainer that go to servers. Fills in the layouts of the tables."""
     lookups = [op for _, op in trainer.main.lookups() if op.attrs.get("table_names")]
     for op in lookups:
         yield from _check_lookup(trainer, op, cluster)
@@ -674,7 +685,7 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
 
 
 def _backward(trainer: Trainer) -> dict[str, str]:
-    """The gradient of every looked-up result -> the ids with which the gradient of the table is computed."""
+    """Maps the gradient of every looked-up result to the ids with which the gradient of the table is computed."""
     return {
         gradient.input("Out@GRAD") or "": gradient.input("Ids") or ""
         for kind in ("lookup_table_grad", "lookup_table_v2_grad")
@@ -700,7 +711,7 @@ def _check_pairs(trainer: Trainer, op: Op, backward: Mapping[str, str]) -> Itera
 
 
 def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnostic]:
-    """Tables (each with an op that looks it up) have their dims from the start-up program."""
+    """Checks that tables (each with an op that looks it up) get their dims from the start-up program."""
     if not tables:
         return
     made = {name for op in trainer.startup.program.main_block.ops for name in op.output_names}
@@ -716,13 +727,15 @@ def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnosti
 
 
 def _reads_values(op: Op, slot: str) -> bool:
-    """Whether an op needs what its input slot holds, not only its dims or that it is there."""
+    """Whether an op needs the values in its input slot, and not only the dims or the existence of the variable."""
     facts = facts_of(op.type)
     return not facts.sparse_gradient and (facts.communicates != "request" or slot == facts.sends)
 
 
 def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> Iterator[Diagnostic]:
-    """Rows are used after they were looked up, ids made before; a table without memory is not read here."""
+    """Checks that rows are used after they were looked up, that ids are made before, and that a table without memory is
+    not read.
+    """
     role, absent = trainer.role, faked.difference(trainer.startup_layouts)
     lookups = {id(op): op for op in results.values()}
     made: set[str] = set()
@@ -753,7 +766,9 @@ def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> It
 
 
 def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """A slice that is updated with a dense gradient has a copy per trainer, filled at start-up, for its block."""
+    """Checks that a slice updated with a dense gradient has a copy per trainer, initialised at start-up, for its
+    block.
+    """
     compensated = server.op.attrs.get("dc_asgd") is True
     chosen: dict[str, Op] = {}
     blocks = server.role.main.blocks
@@ -783,7 +798,7 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
         wanted = tuple(f"{parameter}.trainer_{number}_bak" for number in range(trainers))
         ref = chosen.get(wanted[0]) or next((chosen[name] for name in wanted if name in chosen), None)
         if ref is None and parameter in sparse:
-            continue  # compensation is of dense gradients only
+            continue  # only dense gradients are compensated
         if ref is None or ref.inputs.get("X") != wanted:
             shown = names_text(ref.inputs.get("X", ())) if ref is not None else "nothing"
             message = f"the copies of %{parameter} are {shown}, must be {names_text(wanted)}"
@@ -797,14 +812,14 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
                 yield finding("link-backup", server.role, ref or op, f"%{name} is {slot}, %{parameter} {backup}", name)
 
 
-# Step counters in asynchronous jobs: each trainer sends its own to all servers, every server adds all of them up.
+# Step counters in asynchronous jobs: each trainer sends its own counter to all servers, which add all of them up.
 #
 # A trainer sends its counter past the communicator (`use_send_handler` false, `merge_add`); a server's learning-rate
 # block begins with a `sum` over the counters of all trainers.
 
 
 def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
-    """What a trainer sends past the communicator arrives on servers that have the variable."""
+    """Checks that step counters, which a trainer sends past the communicator, go to servers that have the variable."""
     for _, op in trainer.main.of("send"):
         if op.attrs.get("use_send_handler") is not False:
             continue
@@ -824,7 +839,7 @@ def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
 
 
 def check_counters(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """Every counter that the server adds up comes from one trainer, and there is one for every trainer."""
+    """Checks that every counter that the server adds up comes from one trainer, and that every trainer has one."""
     added: set[str] = set()
     ops = server.role.main.blocks[server.rates].ops if server.rates in server.blocks else ()
     for op in ops:
@@ -858,7 +873,7 @@ FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
 
 
 def check_server(server: Server) -> Iterator[Diagnostic]:
-    """One server by itself; what it is `sent` is known."""
+    """Checks one server by itself; the variables that it is sent (`sent`) are known."""
     yield from _check_blocks(server)
     yield from _check_updates(server)
     yield from _check_gradient_map(server)
@@ -882,7 +897,7 @@ def _check_blocks(server: Server) -> Iterator[Diagnostic]:
 
 
 def _check_updates(server: Server) -> Iterator[Diagnostic]:
-    """Every block updates a parameter, in place, with what is received."""
+    """Checks that every block updates a parameter, in place, with a received variable."""
     for index, op in server.idle:
         name = op.input("Param") or next(op.input_names, "")
         message = f"block {index} does not update %{name}, or not with what it receives"
@@ -890,7 +905,9 @@ def _check_updates(server: Server) -> Iterator[Diagnostic]:
 
 
 def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
-    """`grad_to_block_id` names the block of every gradient, `sparse_grad_to_param` the slice of a sparse one."""
+    """Checks that `grad_to_block_id` names the block of every gradient, and `sparse_grad_to_param` the slice of a
+    sparse one.
+    """
     role, op = server.role, server.op
     mapped: dict[str, int] = {}
     for entry in strings_attr(op, "grad_to_block_id"):
@@ -946,10 +963,10 @@ def _check_reads(server: Server) -> Iterator[Diagnostic]:
 
 
 def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What the server adds up, of the gradients that are sent in one part of the job.
+    """Checks the sums on the server of the gradients that are sent in one part of the job.
 
-    One gradient of every trainer, and their mean where the server waits for them. (The gradients of a table that is
-    dealt out by id are not inputs of the server; they are only added up.)
+    They must have one gradient of every trainer, and become the mean if the server waits for all trainers. (The
+    gradients of a table that is distributed by id are not inputs of the server; they are only added up.)
     """
     listed, all_trainers = set(server.op.inputs.get("X", ())), list(range(trainers))
     for merged in server.merges if server.mode == 0 else ():
@@ -968,7 +985,9 @@ def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
 
 
 def _check_dims(server: Server) -> Iterator[Diagnostic]:
-    """Optimizer state that is cut like its parameter has the dims of the slice; initialisers have those declared."""
+    """Checks that optimizer state that is cut like its parameter has the dims of the slice, and initialisers the
+    declared dims.
+    """
     variables = server.vars
     following: dict[str, tuple[str, ...]] = {}
     for name, op in server.parameters.items():

@@ -1,4 +1,6 @@
-"""How trainers meet: the same list of trainers everywhere, a rank for each, every ring made before it is used."""
+"""Checks the rings of trainers: the same list of trainers everywhere, a rank for each, every ring made before it is
+used.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 
 SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks")
-"""What all trainers must say alike in gen_nccl_id."""
+"""The attributes of gen_nccl_id that all trainers must have alike."""
 
 
 def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
-    """Mode nccl2: one gen_nccl_id per trainer, alike but for the rank; the steps are the same ops."""
+    """Checks mode nccl2: one gen_nccl_id per trainer, alike except for the rank; the steps are the same ops."""
     model: tuple[Trainer, Op] | None = None
     taken: dict[int, str] = {}
     if not any(trainer.startup.of("gen_nccl_id") for trainer in trainers):
@@ -50,7 +52,9 @@ def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
 
 
 def _check_ids(trainer: Trainer, op: Op) -> Iterator[Diagnostic]:
-    """A RAW variable for the id of every communicator, for both levels of a hierarchy."""
+    """Checks that gen_nccl_id has a persistable RAW variable for the id of every communicator, also for both levels of
+    a hierarchy, whose groups must divide the trainers.
+    """
     count, inner = int_attr(op, "nccl_comm_num", 1), int_attr(op, "hierarchical_allreduce_inter_nranks", -1)
     names = ["NCCLID", *[f"NCCLID_{i}" for i in range(1, count)]]
     if op.attrs.get("use_hierarchical_allreduce") is True:
@@ -71,7 +75,7 @@ def _check_ids(trainer: Trainer, op: Op) -> Iterator[Diagnostic]:
 
 
 def _check_same_step(trainer: Trainer, model: Trainer) -> Iterator[Diagnostic]:
-    """Each trainer's executor reduces the gradients of the same ops in the same order."""
+    """Checks that each trainer's executor reduces the gradients of the same ops in the same order."""
     mine, theirs = trainer.main.program.main_block.ops, model.main.program.main_block.ops
     if mine is theirs or mine == theirs:
         return
@@ -83,7 +87,7 @@ def _check_same_step(trainer: Trainer, model: Trainer) -> Iterator[Diagnostic]:
 
 
 def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
-    """Mode collective: every ring is joined once, by every trainer, under the same list of endpoints."""
+    """Checks the collective modes: every ring is joined once, by every trainer, under the same list of endpoints."""
     model: tuple[Trainer, dict[int, tuple[str, ...]]] | None = None
     ranks: dict[int, str] = {}
     for trainer in cluster.trainers:
@@ -116,7 +120,9 @@ def _rings(rings: dict[int, tuple[str, ...]]) -> str:
 def _join(
     trainer: Trainer, trainers: int, own: dict[int, tuple[str, ...]], ranks_given: set[int]
 ) -> Iterator[Diagnostic]:
-    """The rings one trainer joins: ring -> all endpoints in the order of ranks; the ranks it gives itself."""
+    """Adds the rings that a trainer joins to `own`, each with all endpoints in the order of ranks, and its ranks to
+    `ranks_given`; yields findings.
+    """
     role, startup = trainer.role, trainer.startup
     made = {name: item for item in startup.of("c_gen_nccl_id") for name in item.op.output_names}
     for position, op in startup.of("c_comm_init"):
@@ -154,7 +160,7 @@ def _reductions(calls: Calls) -> list[Placed]:
 
 
 class Step(NamedTuple):
-    """What the trainers must do alike: op type, ring, root, variable and its type."""
+    """An operation that all trainers must do alike: op type, ring, root, variable and its type."""
 
     kind: str
     ring: int
@@ -164,7 +170,7 @@ class Step(NamedTuple):
 
 
 def check_collectives(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
-    """All collective ops of all trainers, and what they are for."""
+    """Checks all collective ops of all trainers, and the use of their results."""
     for startup in (True, False):
         model: tuple[Trainer, list[tuple[Step, Op]]] | None = None
         for trainer in trainers:
@@ -194,7 +200,9 @@ def _steps(calls: Calls) -> list[tuple[Step, Op]]:
 def _check_alike(
     trainer: Trainer, steps: list[tuple[Step, Op]], model: tuple[Trainer, list[tuple[Step, Op]]]
 ) -> Iterator[Diagnostic]:
-    """The first difference is the finding: from there on every trainer would wait for another operation."""
+    """Yields a finding for the first operation that differs from the model trainer's. From there on each trainer would
+    wait for another operation, so later differences are not reported.
+    """
     first, expected = model
     for position, ((own, op), (other, _)) in enumerate(zip(steps, expected, strict=False)):
         if own != other:
@@ -213,7 +221,7 @@ def _text(step: Step) -> str:
 
 
 def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
-    """A ring is made at start-up before it is used; roots are ranks of it."""
+    """Checks that a ring is made at start-up before it is used, and that roots are ranks of it."""
     joined: dict[int, tuple[int, int]] = {}
     for kind in ("c_comm_init", "c_comm_init_all"):
         for position, op in trainer.startup.of(kind):
@@ -237,7 +245,8 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
 
 
 def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
-    """What is reduced is computed before, and there before it is used: the two streams wait for each other.
+    """Checks that a variable is computed before it is reduced, and reduced before it is used: the two streams must wait
+    for each other.
 
     A c_sync_calc_stream waits for all computations before it, whatever variable it names.
     """
@@ -278,11 +287,12 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
 
 
 def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
-    """Every update has its gradient, or the parameter itself (local SGD), summed over all trainers once, and divided.
+    """Checks that every update has its gradient, or the parameter itself (local SGD), summed over all trainers once,
+    and divided.
 
-    The gradient is what the backward pass finishes for the parameter, each time it does: what is clipped or decayed
-    afterwards is another variable. Parameters that are dealt out over machines (`is_distributed`) are left out, as
-    Fluid does.
+    The gradient is the variable that the backward pass finishes for the parameter, each time it does; a clipped or
+    decayed gradient is another variable. Parameters that are distributed over machines (`is_distributed`) are left out,
+    as Fluid does.
     """
     role, ops = trainer.role, trainer.main.program.main_block.ops
     reduced: dict[str, int] = {}
@@ -315,7 +325,7 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
 
 
 def _finished(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
-    """Parameter -> its gradient and how many ops of the backward pass finish it, by their role variables."""
+    """The gradient of each parameter, and how many ops of the backward pass finish it, from their role variables."""
     lines: dict[str, tuple[str, int]] = {}
     for op in ops:
         if op.role_vars and op.role is not None and op.role & OpRole.BACKWARD:
@@ -325,7 +335,9 @@ def _finished(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
 
 
 def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[str, int]) -> Iterator[Diagnostic]:
-    """A sum over n trainers becomes a mean: the gradient of the loss, or each summed parameter, is divided by n."""
+    """Checks that a sum over n trainers becomes a mean: the gradient of the loss, or each summed parameter, is divided
+    by n.
+    """
     ops = trainer.main.program.main_block.ops
     if gradients:
         for position, op in enumerate(ops):

@@ -1,7 +1,8 @@
-"""The modes of distribution, a file for each: what it requires of jobs, finds in a program, plans and emits.
+"""The modes of distribution, one file each: a mode's requirements on jobs, its analysis of programs, its plans and its
+programs.
 
-Every file here is a mode, under its own name, and ends with `MODE = ...`, which has the methods of `Mode`: what it
-looks for in a program, what it plans, and which programs it makes. What several share is in `shared`.
+Every file here is a mode, under its own name, and ends with `MODE = ...`, an object with the methods of `Mode`. Parts
+that several modes share are in `shared`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ F = TypeVar("F")
 
 
 class Emitter(Protocol):
-    """Makes the programs of one job's machines, each on its own and in any order."""
+    """Makes the programs of one job's machines, each independently and in any order."""
 
     def trainer(self, index: int) -> Role:
         """The programs of trainer `index`."""
@@ -38,7 +39,7 @@ class Emitter(Protocol):
 
 
 class Prepared(NamedTuple):
-    """A job planned for a module, before any program is made."""
+    """The plan of a job for a module, and the emitter of its programs, none of which is made yet."""
 
     plan: Plan
     emitter: Emitter
@@ -46,9 +47,9 @@ class Prepared(NamedTuple):
 
 
 class Mode(Protocol[F]):
-    """A mode of distribution; `F` are the facts that it needs to know of a module.
+    """A mode of distribution; `F` is the type of the facts that it needs of a module.
 
-    One file per mode implements this. `settings` say what jobs in this mode have, and which ones ask for it.
+    One file per mode implements this. `settings` describe jobs in this mode, and say how a job asks for it.
     """
 
     settings: ModeSettings
@@ -58,10 +59,12 @@ class Mode(Protocol[F]):
         ...
 
     def prepare(self, facts: F, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
-        """The job, planned; a plan that is given is used instead of a new one. Raises DiagnosticError."""
+        """The plan of a job, and its emitter; a plan that is given is used instead of a new one. Raises
+        DiagnosticError.
+        """
         ...
 
 
 def mode_of(name: str) -> Mode[Any]:
-    """The mode of this name. A compile imports that of its own mode only. Raises KeyError."""
+    """The mode of this name. A compile imports only its own mode. Raises KeyError."""
     return mode_module(name).MODE

@@ -1,4 +1,4 @@
-"""Asynchronous training: a server applies each gradient as it comes, nobody waits."""
+"""Asynchronous training: a server applies each gradient as it comes, and no trainer waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pstranspile.ir.model import Module, Op, Origin
 
 
 class Async(WithCommunicator, ServerMode):
-    """Gradients travel under one name and are applied one by one."""
+    """Each gradient has one name for all trainers, and gradients are applied one by one."""
 
     settings = ModeSettings(
         "servers update at every gradient that arrives; trainers do not wait for each other",
@@ -34,16 +34,18 @@ class Async(WithCommunicator, ServerMode):
     orders_table_send = False
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """Schedules run on counters that the trainers send; trainers clip by the norm of all gradients themselves."""
+        """The source with learning-rate schedules on counters that the trainers send, and with clipping by the norm of
+        all gradients on trainers.
+        """
         return share_step_counters(clip_on_trainers(module), job.trainers)
 
     def per_trainer(self, job: Job) -> bool:
-        """Never: servers don't distinguish the trainers."""
+        """Returns False: servers don't distinguish the trainers."""
         del job
         return False
 
     def check(self, plan: Plan) -> None:
-        """Raises DiagnosticError when parameters must be updated together: their gradients come one by one."""
+        """Raises DiagnosticError if parameters must be updated together, as their gradients come one by one."""
         for group in plan.groups:
             names = ", ".join(f"%{name}" for name in group.parameters)
             message = (
@@ -57,7 +59,7 @@ class Async(WithCommunicator, ServerMode):
         return [slice_.gradient]
 
     def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
-        """An empty list: the gradient is applied as it is."""
+        """Returns an empty list: the gradient is applied as it is."""
         del plan, slice_, origin
         return []
 

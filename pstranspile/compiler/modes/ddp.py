@@ -17,7 +17,7 @@ class DataParallel(GradAllreduce):
     )
 
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-        """The gradients, dense and sparse ones: the transports of PyTorch gather the rows of sparse ones."""
+        """The dense and the sparse gradients, as PyTorch's transports gather the rows of sparse ones; and findings."""
         reductions, findings = find_reductions(module.main, rings)
         return reductions, [finding for finding in findings if finding.code != "collective-sparse"]
 

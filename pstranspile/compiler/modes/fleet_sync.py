@@ -11,7 +11,7 @@ from pstranspile.ir.model import Module
 
 
 class FleetSync(WithCommunicator, Sync):
-    """Servers work as in sync mode; the trainers' programs leave the waiting to their communicators."""
+    """Servers work as in sync mode; waiting is left to the trainers' communicators."""
 
     settings = ModeSettings(
         "as half-async, and the communicators wait for each other: the Sync strategy of Fluid's Fleet",
@@ -29,7 +29,7 @@ class FleetSync(WithCommunicator, Sync):
     orders_table_send = False
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """Learning-rate schedules run on counters that the trainers send."""
+        """The source with learning-rate schedules on counters that the trainers send."""
         return share_step_counters(module, job.trainers)
 
 

@@ -1,4 +1,4 @@
-"""Mode geo: trainers update their own parameters and report what changed every few steps; servers add it up."""
+"""Mode geo: trainers update their own parameters and send the changes every few steps; servers add them up."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from pstranspile.ops.build import make_op
 if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile
 
-# What mode geo needs to know of a training program: its parameters, and the ids of the table rows that a step changes.
+# The facts of a training program for mode geo: its parameters, and the ids of the table rows that a step changes.
 #
 # In geo every update stays on the trainers, so the compiler needs to know nothing of an optimizer but what it updates.
 
@@ -61,9 +61,9 @@ DENSE_REMEDY = "is_sparse=False makes the gradient dense, and all rows are excha
 
 
 class SentRows(NamedTuple):
-    """A variable that holds numbers of rows, and the table whose rows they are.
+    """A variable with numbers of rows, and the table of these rows.
 
-    `padded`: some of the numbers are -1, which stands for none.
+    `padded`: some of the numbers are -1, which stands for no row.
     """
 
     ids: str
@@ -75,7 +75,7 @@ def find_local_updates(program: Program, steps: Steps) -> Facts:
     """The facts of a training program whose updates stay where they are. Raises DiagnosticError.
 
     The pair of a parameter is that of the first optimize op that names it; parameters that are not trainable, and
-    optimize ops that name none, are left to the trainers. Parameters that an op updates by itself follow.
+    optimize ops that name none, are left to the trainers. Parameters that an op updates itself come last.
     """
     roles = steps.run("find-roles", find_roles, program.main_block)
     uses = steps.run("find-uses", uses_of, program.main_block, frozenset[int]())
@@ -142,7 +142,7 @@ def find_sent_rows(facts: Facts) -> tuple[SentRows, ...]:
 
 
 def _rows_of(op: Op, sparse: dict[str, Update]) -> Sequence[SentRows]:
-    """The rows of sparse tables that an op uses: those it looks up, or the classes that its loss is about."""
+    """The rows of sparse tables that an op uses: those it looks up, or those of the classes in its loss."""
     if "Ids" in op.inputs and "W" in op.inputs:
         pairs = zip(op.inputs["Ids"], op.inputs["W"], strict=False)
         return [SentRows(ids, table) for ids, table in pairs if table in sparse]
@@ -160,7 +160,7 @@ def _is_gradient(op: Op) -> bool:
 
 
 def _in_sub_blocks(program: Program, sparse: dict[str, Update]) -> list[Diagnostic]:
-    """Errors for ops of sub-blocks that change rows: what they use in one round is gone in the next."""
+    """Errors for ops of sub-blocks that change rows, as the ids of one iteration are lost in the next."""
     findings: list[Diagnostic] = []
     for block in program.blocks[1:]:
         for op in block.ops:
@@ -210,7 +210,7 @@ def cut_for_geo(
     return pieces, findings
 
 
-# Mode geo on a server: it adds the changes that trainers send to the slices that it holds.
+# Mode geo on a server: it adds the changes that trainers send to its slices.
 
 GEO = 3
 """The value of `distributed_mode` for servers in mode geo."""
@@ -225,8 +225,8 @@ def emit_geo_server(
 ) -> ServerMain:
     """The main program of the server at `endpoint`, which owns these slices: a block for each.
 
-    `source` declares the parameters; `updated_by` gives the source op that updates each. A server that owns nothing has
-    one empty block, without which Fluid's does not start.
+    `source` declares the parameters; `updated_by` gives the source op that updates each. A server that owns no slice
+    has one empty block, without which Fluid's server does not start.
     """
     server = ServerProgram(source)
     blocks: list[int] = []
@@ -266,16 +266,16 @@ def emit_geo_server(
 # Mode geo on a trainer: it keeps its updates, and reports every step to its communicator.
 
 BEGIN = "param_init"
-"""The variable whose send starts Fluid's communicator: the parameters are complete. The communicator requires it."""
+"""The variable whose send starts Fluid's communicator, once the parameters are complete."""
 
 
 def delta_name(variable: str) -> str:
-    """Under which name the change of a parameter or slice travels; Fluid's communicators and servers make it so."""
+    """The name under which the change of a parameter or slice is sent; Fluid's communicators and servers use it."""
     return f"{variable}.delta"
 
 
 def change_of(name: str, dtype: DType, shape: tuple[int, ...], *, sparse: bool) -> Var:
-    """The variable for the change of a parameter or slice: of a sparse one, rows."""
+    """The variable for the change of a parameter or slice; for a sparse one it has rows."""
     kind = VarKind.SELECTED_ROWS if sparse else VarKind.LOD_TENSOR
     return Var(delta_name(name), kind, TensorType(dtype, shape))
 
@@ -311,7 +311,7 @@ def emit_geo_trainer(
     ids: list[str] = []
     for rows in sent_rows:
         name = rows.ids
-        if rows.padded:  # row 0 instead of none: it is sent as it is, changed or not
+        if rows.padded:  # -1 becomes row 0, which is sent whether it changed or not
             name = geo.row_names[rows.ids]
             variables[name] = block.vars[rows.ids]._replace(name=name, need_check_feed=False, location=None)
             inputs = {"X": [rows.ids], "Y": [geo.token]}
@@ -327,7 +327,7 @@ def emit_geo_trainer(
 
 
 def _on_trainer(op: Op, *, is_clip: bool) -> Op:
-    """The op as trainers have it: clips belong to the backward pass, lookups find their rows here."""
+    """The op in the form for trainers: clips belong to the backward pass, lookups are local."""
     if is_clip:
         return op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP))
     if op.type == "lookup_table" and op.attrs.get("remote_prefetch") is True:
@@ -337,11 +337,11 @@ def _on_trainer(op: Op, *, is_clip: bool) -> Op:
 
 
 class GeoStartupTemplate:
-    """What the start-up programs of all trainers of a geo job share: `variables`, and `begin`, their last op.
+    """The parts that the start-up programs of all trainers of a geo job share: `variables`, and `begin`, their last op.
 
-    Beside the source's they have the parameters as the servers have them, and `param_init`. `received` is the plan with
-    just the parameters that are received. Fluid has looked-up tables initialised by each trainer; their
-    initialisers make the same values here as on the servers.
+    In addition to the source's ops they receive the parameters from the servers, and end with the send of `param_init`.
+    `received` is the plan restricted to the parameters that are received. In Fluid each trainer initialises looked-up
+    tables; their initialisers make the same values here as on the servers.
     """
 
     def __init__(self, plan: Plan, received: Plan, declared: Mapping[str, Var], startup: Program):
@@ -378,7 +378,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class GeoJob:
-    """The emitter of mode geo. `facts` is what all training programs have together, `parts` each, main first."""
+    """The emitter of mode geo. `facts` are those of all training programs together, `parts` each, main first."""
 
     module: Module
     facts: Facts
@@ -388,7 +388,7 @@ class GeoJob:
 
     @cached_property
     def _mains(self) -> dict[str, Program]:
-        """The training programs as every trainer has them."""
+        """The main programs of every trainer, by name."""
         geo = self.plan.geo
         assert geo is not None
         return {
@@ -401,7 +401,9 @@ class GeoJob:
 
     @cached_property
     def _received(self) -> Plan:
-        """The plan with just the parameters that trainers fetch at the start: as in Fluid, all but looked-up tables."""
+        """The plan restricted to the parameters that trainers fetch at the start: as in Fluid, all but looked-up
+        tables.
+        """
         local = {
             op.inputs["W"][0]
             for part in self.parts.values()
@@ -460,7 +462,7 @@ class GeoJob:
 
 
 class GeoFacts(NamedTuple):
-    """What is known of a module in mode geo: each training program, main first, and what they have together."""
+    """The facts of a module in mode geo: those of each training program, main first, and of all together."""
 
     module: Module
     parts: dict[str, Part]
@@ -468,7 +470,7 @@ class GeoFacts(NamedTuple):
 
 
 class Geo:
-    """Trainers update their own parameters, and exchange with the servers what changed every few steps."""
+    """Trainers update their own parameters, and exchange the changes with the servers every few steps."""
 
     settings = ModeSettings(
         "trainers update locally and exchange the differences of their parameters every few steps",
@@ -535,7 +537,7 @@ def _geo(module: Module, job: Job, parts: Iterable[Part]) -> GeoPlan:
 
 
 def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
-    """Errors for variables of the program that have names which the communicator gives a meaning."""
+    """Errors for variables of the program whose names are reserved by the communicator."""
     needed = {BEGIN: "tells the communicator that the parameters are there"}
     for parameter in plan.parameters:
         for name in (parameter.name, *(s.name for s in parameter.slices)):
@@ -550,7 +552,7 @@ def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
 
 
 def _name_warnings(plan: Plan) -> Sequence[Diagnostic]:
-    """Warnings for names that hold what separates them in the text that Fluid's communicator reads."""
+    """Warnings for names that contain a separator of the text that Fluid's communicator reads."""
     return [
         warning(
             "geo-name",

@@ -38,11 +38,11 @@ class GradAllreduce(CollectiveMode):
     )
 
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-        """The gradients."""
+        """The gradients to sum, and findings."""
         return find_reductions(module.main, rings)
 
     def emit_main(self, program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
-        """The source's, with sums of gradients."""
+        """The source's main program with sums of gradients."""
         return sum_gradients(program, reductions, trainers, rings)
 
 
@@ -74,15 +74,15 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
             yield _divide(next(iter(op.output_names)), trainers, op.origin)
         pairs = finished_gradients(op)
         if pairs and not named:
-            named = pairs[-1][1]  # as in Fluid: of the first op that finishes gradients, the last of them
+            named = pairs[-1][1]  # as in Fluid: the last gradient of the first op that finishes gradients
         sums = after.get(index, ())
         if sums:
             waiting.update(reduction.variable for reduction in sums)
             origin = made(op.origin, SUM_GRADIENT)
             yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, origin)
-            for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one stands first
+            for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one comes first
                 yield sum_over_ring(reduction, OpRole.BACKWARD, origin)
-    if waiting:  # nothing uses these, but they are what a step ends with: the next one starts after them
+    if waiting:  # no op uses these sums, but the next step must start after them
         yield from wait_for_rings(named, rings, OpRole.BACKWARD, made_of_program(program, WAIT_SUMS))
 
 

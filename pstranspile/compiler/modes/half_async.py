@@ -7,7 +7,7 @@ from pstranspile.compiler.modes.async_ import Async
 
 
 class HalfAsync(Async):
-    """A trainer waits for its own communicator; nobody waits for another trainer."""
+    """A trainer waits for its own communicator, but not for other trainers."""
 
     settings = Async.settings._replace(
         doc="a communicator in every trainer averages the gradients of its threads before it sends them",

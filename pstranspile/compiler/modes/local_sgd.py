@@ -1,4 +1,4 @@
-"""Mode local-sgd: trainers update by themselves, then their parameters are averaged."""
+"""Mode local-sgd: trainers update on their own, then their parameters are averaged."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import make_op
 
 SNAPSHOT = "@SNAPSHOT"
-"""Added to a parameter's name for the variable that holds its value as it was at the end of the last step."""
+"""The suffix of the variable with a parameter's value at the end of the last step."""
 
 
 def snapshot_name(parameter: str) -> str:
-    """The variable that keeps what all trainers held when the step began."""
+    """The name of the variable with the value that all trainers had of a parameter when the step began."""
     return parameter + SNAPSHOT
 
 
 class LocalSgd(CollectiveMode):
-    """Every trainer updates its own parameters; at the end of a step all take the average."""
+    """Every trainer updates its own parameters; at the end of a step all get the average."""
 
     settings = ModeSettings(
         "no servers: trainers update locally and average their parameters by collective operators",
@@ -49,16 +49,16 @@ class LocalSgd(CollectiveMode):
     )
 
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-        """The parameters."""
+        """The parameters to average, and findings."""
         averages, findings = find_averages(module.main, rings)
         return averages, [*findings, *_name_problems(module, averages)]
 
     def emit_main(self, program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
-        """The source's, with averages at its end."""
+        """The source's main program, with averages at its end."""
         return average_parameters(program, reductions, trainers, rings)
 
     def snapshot(self, var: Var, origin: Origin | None) -> tuple[Var, Op]:
-        """What all trainers begin with."""
+        """The snapshot variable of a parameter, and the op that initialises it."""
         name = snapshot_name(var.name)
         op = take_snapshot(var.name, OpRole.FORWARD, made(origin, FIRST_SNAPSHOT))
         return Var(name, var.kind, var.tensor, persistable=True), op
@@ -67,9 +67,9 @@ class LocalSgd(CollectiveMode):
 def average_parameters(program: Program, averages: Sequence[Reduction], trainers: int, rings: int) -> Program:
     """The main program of every trainer.
 
-    After its update a parameter is replaced by how far it moved (its snapshot less its value), which is summed over
-    the trainers. At the end of the step, snapshot less the mean of these sums is the average of all trainers' values:
-    it becomes the parameter and the next snapshot.
+    After its update a parameter is replaced by its change (its snapshot minus its value), which is summed over the
+    trainers. At the end of the step, snapshot minus the mean of these sums is the average of all trainers' values: it
+    becomes the parameter and the next snapshot.
     """
     block = program.main_block
     variables = dict(block.vars)
@@ -86,9 +86,9 @@ def average_parameters(program: Program, averages: Sequence[Reduction], trainers
 
 
 def _as_fluid_declares(var: Var) -> Var:
-    """A parameter as Fluid leaves it declared: with the element type of a snapshot to which none was given, bool.
+    """A parameter with Fluid's declaration of it: with the element type of a snapshot without a given type, bool.
 
-    Fluid makes the snapshot without an element type, and what is computed from it takes the same. At run time the
+    Fluid makes the snapshot without an element type, and the results computed from it take the same. At run time the
     element type is that of the value.
     """
     return var._replace(tensor=var.tensor._replace(dtype=DType.BOOL)) if var.tensor else var
@@ -116,13 +116,13 @@ def _closing(ops: Sequence[Op], averages: Sequence[Reduction], trainers: int) ->
 
 
 def _difference(parameter: str, origin: Origin | None) -> Op:
-    """Parameter = snapshot - parameter."""
+    """The op `parameter = snapshot - parameter`."""
     inputs = {"X": [snapshot_name(parameter)], "Y": [parameter]}
     return make_op("elementwise_sub", inputs, {"Out": [parameter]}, role=OpRole.OPTIMIZE, origin=origin)
 
 
 def take_snapshot(parameter: str, role: OpRole, origin: Origin | None = None) -> Op:
-    """Snapshot = parameter."""
+    """The op `snapshot = parameter`."""
     return make_op("assign", {"X": [parameter]}, {"Out": [snapshot_name(parameter)]}, role=role, origin=origin)
 
 

@@ -34,7 +34,7 @@ class Nccl2Job:
 
     @cached_property
     def _startup(self) -> Block:
-        """The start-up block of every trainer but for its last op."""
+        """The start-up block of every trainer without its last op."""
         block = self.module[STARTUP].main_block
         ids = {name: Var(name, VarKind.RAW, persistable=True) for name in id_names(self._collective)}
         return block._replace(vars=FrozenMap({**block.vars, **ids}))
@@ -64,11 +64,11 @@ class Nccl2Job:
         return source.with_main_block(block._replace(ops=(*block.ops, exchange)))
 
     def pserver(self, endpoint: str) -> Role:
-        """There are no servers. Raises KeyError."""
+        """Raises KeyError, as there are no servers."""
         raise KeyError(endpoint)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """An empty tuple: there are no servers."""
+        """Returns an empty tuple, as there are no servers."""
         return ()
 
 
@@ -77,7 +77,7 @@ FIRST_ID = "NCCLID"
 
 
 def id_names(settings: Collective) -> tuple[str, ...]:
-    """The variables that hold the ids of all communicators."""
+    """The names of the variables with the ids of all communicators."""
     count = settings.nccl_comm_num
     names = [FIRST_ID, *(f"{FIRST_ID}_{i}" for i in range(1, count))]
     if settings.use_hierarchical_allreduce:
@@ -98,7 +98,7 @@ class Nccl2:
     )
 
     def analyze(self, module: Module, job: Job, steps: Steps) -> Module:
-        """The module itself. Raises DiagnosticError when it uses a name that the ids need."""
+        """Returns the module itself. Raises DiagnosticError if it uses a name that the ids need."""
         del steps
         declared = module[STARTUP].main_block.vars
         raise_errors(

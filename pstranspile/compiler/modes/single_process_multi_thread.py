@@ -6,7 +6,7 @@ from pstranspile.compiler.modes.grad_allreduce import GradAllreduce
 
 
 class SingleProcess(GradAllreduce):
-    """The devices of one process join one ring by themselves, and have their parameters in common."""
+    """The devices of one process form one ring by themselves, and share their parameters."""
 
     settings = GradAllreduce.settings._replace(
         doc="no servers: as grad-allreduce, for the devices of one process",

@@ -1,4 +1,4 @@
-"""Synchronous training: every step, all gradients, one barrier, one update, all parameters, one barrier."""
+"""Synchronous training: in every step all gradients, one barrier, one update, all parameters, one barrier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pstranspile.ops.build import OpMaker, make_op
 
 @lru_cache(maxsize=16)
 def _mean_of(trainers: int) -> tuple[OpMaker, OpMaker]:
-    """Make the ops that add up what the trainers sent, and divide it by their number."""
+    """Functions that make the ops that add up the trainers' values, and divide the sum by their number."""
     return OpMaker("sum"), OpMaker("scale", {"scale": float32(1.0 / trainers)})
 
 
@@ -36,19 +36,19 @@ class Sync(ServerMode):
     orders_table_send = True
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """The source as it is: barriers mark the steps."""
+        """Returns the source unchanged: barriers mark the steps."""
         del job
         return module, ()
 
     def per_trainer(self, job: Job) -> bool:
-        """Only with several trainers; one trainer sends under the plain name.
+        """Whether there are several trainers; a single one sends under the plain name.
 
         (Fluid's server expects `.trainer_0` even of a single trainer, which never sends it.)
         """
         return job.trainers > 1
 
     def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-        """One send_barrier to every server, after all sends."""
+        """An op that sends one send_barrier to every server, after all sends."""
         controls = plan.send_controls
         barrier = make_op(
             "send_barrier",
@@ -61,12 +61,12 @@ class Sync(ServerMode):
         return [barrier]
 
     def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
-        """Every recv waits for the barrier."""
+        """The send_barrier's variable: every recv waits for the barrier."""
         del parameter
         return plan.barrier_control
 
     def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
-        """One fetch_barrier that lists all that was received as its outputs, so that readers come after it."""
+        """One fetch_barrier that lists all received variables as its outputs, so that readers come after it."""
         barrier = make_op(
             "fetch_barrier",
             {"X": [plan.barrier_control]},
@@ -84,7 +84,7 @@ class Sync(ServerMode):
         return [plan.sent_name(slice_, trainer) for trainer in range(plan.trainers)]
 
     def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
-        """The sum of the trainers' gradients, times 1/trainers; nothing with a single trainer."""
+        """Ops that compute the sum of the trainers' gradients, times 1/trainers; none with a single trainer."""
         if not plan.per_trainer:
             return []
         merged, origin = (slice_.gradient,), made(origin, MERGE)

@@ -1,4 +1,4 @@
-"""A plan file, read back: its lines checked against the program and the job, then turned into a Plan."""
+"""Reads a plan file: its lines are checked against the program and the job, then turned into a Plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pstranspile.ir.reading import read_named, read_regular
 
 _Value = TypeVar("_Value")
 
-# What a plan changes of another: what is added, moved or cut otherwise, and what goes.
+# The differences of two plans: variables that are added, moved, cut otherwise or removed.
 
 _SETTINGS = (
     *("source", "mode", "trainers", "trainer_endpoints"),
@@ -50,7 +50,9 @@ class Change(NamedTuple):
 
 
 def plan_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """What `new` changes of `old`, both as `plan.json` holds them: the job, then every variable on servers."""
+    """The changes from `old` to `new`, both with the content of `plan.json`: first the job, then every variable on
+    servers.
+    """
     result = [*_settings(old, new), *_changed_endpoints(old["pservers"], new["pservers"])]
     before, after = _rows(old), _rows(new)
     for key in dict.fromkeys([*before, *after]):
@@ -95,7 +97,7 @@ def _changed_endpoints(old: list[str], new: list[str]) -> Iterator[Change]:
 
 
 def _rows(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
-    """The variables on servers by what stays the same when they move: origin, kind and number of the slice."""
+    """The variables on servers by a key that stays the same when they move: origin, kind and number of the slice."""
     result: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in plan["distributed_vars"]:
         result.setdefault((row["origin"], row["vtype"], row["block_id"]), []).append(row)
@@ -111,7 +113,7 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "another declaration"
 
 
-# A plan as it is read: of text that a person has edited, or of the plan.json of a compiled folder.
+# A plan as read from a text, which the user may have edited, or from the plan.json of a compiled folder.
 
 _WIDTH = r"[ \t]+"
 _NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
@@ -129,7 +131,7 @@ _VERSION = re.compile(rf"plan{_WIDTH}(\d+)", re.ASCII)
 _BEFORE_COMMENT = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*(?=#|$)')
 
 VERSION = 1
-"""The version of plans that is written and read, as text and as JSON."""
+"""The version of the format of plans, as text and as JSON."""
 
 MOST_BYTES = 1 << 30
 """The most bytes that the file of a plan may have."""
@@ -141,7 +143,7 @@ _FORMS = Note('a line is `whole %NAME @ "SERVER"` or `slice %NAME rows FIRST..EN
 
 
 class PlanLine(NamedTuple):
-    """One placement of a plan file: rows of a parameter (None: all of it), and the server they go to."""
+    """One line of a plan file: rows of a parameter (None: all of it), and their server."""
 
     parameter: str
     cut: Cut | None
@@ -151,9 +153,9 @@ class PlanLine(NamedTuple):
 
 
 class PlanFile(NamedTuple):
-    """A plan as read: what it was made for, and its placements in order.
+    """A plan as read: the program and the job for which it was made, and its placements in order.
 
-    `source_at` and `job_at` are the places that say the former.
+    `source_at` and `job_at` are the locations of the former.
     """
 
     text: SourceText
@@ -179,7 +181,7 @@ def load_plan(path: str | os.PathLike[str]) -> PlanFile:
 
 
 def plan_bytes(path: str) -> tuple[bytes, str]:
-    """What the file of a plan holds, or that of a folder's plan, and its name. Raises DiagnosticError."""
+    """The content of a plan file, or of the plan in a folder, and the file's name. Raises DiagnosticError."""
     in_folder = os.path.isdir(path)
     file = os.path.join(path, PLAN_JSON) if in_folder else path
     if not file:
@@ -195,7 +197,7 @@ def plan_bytes(path: str) -> tuple[bytes, str]:
 
 
 def plan_of_bytes(data: bytes, file: str) -> PlanFile:
-    """The plan in what a file holds. Raises DiagnosticError."""
+    """The plan in the content of a file. Raises DiagnosticError."""
     try:
         return parse_plan(data.decode("utf-8-sig"), file)
     except UnicodeDecodeError as problem:
@@ -206,7 +208,7 @@ def plan_of_bytes(data: bytes, file: str) -> PlanFile:
 def parse_plan(text: str, file: str = "<plan>") -> PlanFile:
     """The plan in a text, such as that of `str(plan)`, edited or not; also in the JSON of `plan.json`.
 
-    `file` is what messages call it. Raises DiagnosticError with every line that can't be read.
+    `file` is its name in messages. Raises DiagnosticError with every line that can't be read.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type("parse_plan", "the text of a plan", text)
@@ -215,14 +217,14 @@ def parse_plan(text: str, file: str = "<plan>") -> PlanFile:
 
 
 class _Line(NamedTuple):
-    """A line of a plan without its comment, and where it begins."""
+    """A line of a plan without its comment, and the position where it begins."""
 
     text: str
     location: Location
 
 
 def _lines_of(source: SourceText) -> Iterator[_Line]:
-    """The lines that say something."""
+    """The lines that are not empty without their comments."""
     for number, raw in enumerate(source.text.split("\n"), 1):
         match = _BEFORE_COMMENT.match(raw)
         line = (raw if match is None else match[0]).strip()
@@ -267,7 +269,7 @@ def _of_text(source: SourceText) -> PlanFile:
 
 
 def _require_version(first: _Line | None, file: str) -> None:
-    """Raises DiagnosticError unless the first line of a plan says that it is one of the version that is read."""
+    """Raises DiagnosticError unless the first line of a plan states the version that can be read."""
     line, location = first or _Line("", Location(file, 1, 1))
     match = _VERSION.fullmatch(line)
     if match is None:
@@ -280,7 +282,7 @@ def _require_version(first: _Line | None, file: str) -> None:
 
 
 def _header(line: str) -> re.Match[str] | None:
-    """The parts of a line that says what the plan was made for."""
+    """The parts of a line that states for what the plan was made; None if it is no such line."""
     match = _JOB.fullmatch(line)
     return _SOURCE.fullmatch(line) if match is None else match if _endpoints(match[3]) is not None else None
 
@@ -298,7 +300,7 @@ def _unquoted(name: str | None) -> str | None:
 
 
 def _endpoints(text: str) -> tuple[str, ...] | None:
-    """The servers in a list of strings; None if it is none."""
+    """The servers in a text with a list of strings; None if it is no such list."""
     try:
         result: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -308,7 +310,7 @@ def _endpoints(text: str) -> tuple[str, ...] | None:
 
 
 def _of_json(source: SourceText) -> PlanFile:
-    """The plan that a plan.json holds: the rows of its `distributed_vars` that are parameters."""
+    """The plan in a plan.json: the rows of its `distributed_vars` that are parameters."""
     place = Location(source.file)
     try:
         held: Any = json.loads(source.text)
@@ -358,7 +360,7 @@ def _line_of_row(row: Any, location: Location) -> PlanLine:
 
 
 def _kind(value: Any, kind: type[_Value]) -> _Value:
-    """A value as it is. Raises TypeError if it is of another type."""
+    """Returns a value unchanged. Raises TypeError if it has another type."""
     if type(value) is not kind:
         raise TypeError(f"{visible(json.dumps(value), 40)} is no {_CALLED[kind]}")
     return value
@@ -368,7 +370,7 @@ _CALLED: Mapping[type, str] = {str: "text", int: "number", bool: "truth value", 
 
 
 def _first_row(source: SourceText) -> int:
-    """The number of the line with the first row, in JSON as it is written here; 0 for JSON of another layout."""
+    """The number of the line with the first row, in JSON as this package writes it; 0 for another layout."""
     before, found, _ = source.text.partition('"distributed_vars": [\n')
     return before.count("\n") + 2 if found else 0
 
@@ -377,7 +379,7 @@ def _row_at(source: SourceText, first: int, number: int) -> Location:
     return Location(source.file, first + number, 5) if first else Location(source.file)
 
 
-# What a plan was made for, and what it says of the parameters of a program.
+# The program and the job of a plan, and its placements of the program's parameters.
 
 
 def require_made_for(plan: Plan | PlanFile, module: Module, job: Job) -> None:
@@ -405,7 +407,7 @@ def require_made_for(plan: Plan | PlanFile, module: Module, job: Job) -> None:
 
 
 def _is_of(plan: Plan | PlanFile, module: Module) -> bool:
-    """Whether a plan was made for the programs of a module; one that was put together by hand is taken to be."""
+    """Whether a plan was made for the programs of a module; a plan made by hand is assumed to be."""
     if isinstance(plan, PlanFile):
         return plan.source == fingerprint(module)
     made_for = plan.made_for
@@ -461,7 +463,7 @@ def require_nothing_placed(plan: PlanFile, job: Job) -> None:
 def _cover_problems(
     plan: PlanFile, piece: Piece, rows: int, lines: Sequence[PlanLine], cuts: Sequence[Cut]
 ) -> list[Diagnostic]:
-    """Rows that no line or two lines place, and slices of a parameter that can't be cut."""
+    """Errors for rows that no line or two lines place, and for slices of a parameter that can't be cut."""
     name = quoted(piece.update.parameter)
     if not lines:
         return [error("plan-invalid", f"no line places {name}", Location(plan.text.file, 1, 1))]
@@ -502,7 +504,7 @@ def _together_problems(facts: Facts, by_parameter: dict[str, list[PlanLine]]) ->
 
 
 def _name_problems(plan: Plan, by_parameter: dict[str, list[PlanLine]]) -> list[Diagnostic]:
-    """Names in the file that are not the ones that will be used: names are minted, not chosen."""
+    """Errors for names in the file that differ from those that will be used: names are generated, not chosen."""
     findings: list[Diagnostic] = []
     for parameter in plan.parameters:
         lines = sorted(by_parameter[parameter.name], key=lambda line: line.cut or Cut(0, 0))

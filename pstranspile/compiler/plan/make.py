@@ -1,4 +1,4 @@
-"""Making a Plan from facts and a job: slices, placement, names."""
+"""Makes a Plan from facts and a job: slices, placement, names."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ from pstranspile.ops.schema import Slicing
 
 
 class Placeable(NamedTuple):
-    """A slice as a dispatcher sees it: its name and shape."""
+    """A slice as dispatchers see it: its name and shape."""
 
     name: str
     shape: tuple[int, ...]
 
 
 class Dispatcher:
-    """What every dispatcher is a subclass of, as of Fluid's PSDispatcher. Made with the servers' endpoints."""
+    """The base class of every dispatcher, like Fluid's PSDispatcher. It is constructed with the servers' endpoints."""
 
     def __init__(self, pserver_endpoints: Sequence[str]):
         self.endpoints = tuple(pserver_endpoints)
         """The servers of the job, in order."""
-        self._eps, self._step = list(pserver_endpoints), 0  # what subclasses of Fluid's scripts count with
+        self._eps, self._step = list(pserver_endpoints), 0  # attributes that subclasses in Fluid's scripts use
 
     @property
     def eps(self) -> list[str]:
@@ -67,7 +67,7 @@ class Dispatcher:
         return self._eps
 
     def reset(self) -> None:
-        """Begins again with the first server."""
+        """Starts again with the first server."""
         self._step = 0
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
@@ -76,7 +76,7 @@ class Dispatcher:
 
 
 class RoundRobin(Dispatcher):
-    """Deals slices out in turn; the turn goes on from call to call."""
+    """Assigns slices to servers in turn; the turn continues from call to call."""
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         """The next endpoints in turn, one for each slice."""
@@ -86,7 +86,7 @@ class RoundRobin(Dispatcher):
 
 
 def hash_bytes(name: str) -> bytes:
-    """The bytes of a name that HashName hashes; names of ProgramDescs may hold what is no UTF-8."""
+    """The bytes of a name that HashName hashes; names of ProgramDescs may contain invalid UTF-8."""
     return name.encode("utf-8", "surrogatepass")
 
 
@@ -117,16 +117,16 @@ def make_dispatcher(split_method: str, endpoints: Sequence[str]) -> Dispatcher:
         if not (isinstance(result, type) and issubclass(result, Dispatcher)):
             raise TypeError("it is no subclass of pstranspile.Dispatcher")
         return result(list(endpoints))
-    except (Exception, SystemExit) as reason:  # anything the user's own module does at import or construction
+    except (Exception, SystemExit) as reason:  # the user's module may raise anything at import or construction
         message = f"split_method {split_method!r}: {type(reason).__name__}: {reason}"
         raise DiagnosticError([error("dispatcher", message)]) from reason
 
 
 def dispatch(dispatcher: Dispatcher, slices: Sequence[Placeable], endpoints: Sequence[str]) -> tuple[str, ...]:
-    """Asks the dispatcher and checks its answer. Raises DiagnosticError if it is not one known endpoint per slice."""
+    """Calls the dispatcher and checks its answer. Raises DiagnosticError unless it is one known endpoint per slice."""
     try:
         answer = tuple(dispatcher.dispatch(slices))
-    except (Exception, SystemExit) as reason:  # the user's own code
+    except (Exception, SystemExit) as reason:  # raised by the user's code
         message = f"the dispatcher failed on %{slices[0].name}: {type(reason).__name__}: {reason}"
         raise DiagnosticError([error("dispatcher", message)]) from reason
     if len(answer) != len(slices):
@@ -139,17 +139,17 @@ def dispatch(dispatcher: Dispatcher, slices: Sequence[Placeable], endpoints: Seq
     return answer
 
 
-# Start-up ops that can make a slice of what they make.
+# Start-up ops that can initialise a slice of their output.
 
 Listed = Floats | Ints | Longs | Bools
 
 _TABLE = "large_table_state"
-"""What an optimizer keeps for each row of a table that is cut itself."""
+"""The op that makes an optimizer's state for each row of a table, which is cut like the table."""
 _VALUES = ("fp32_values", "int32_values", "int64_values", "bool_values")
 
 
 def can_slice(op: Op) -> bool:
-    """Whether `sliced` knows how to make a part of what this start-up op makes."""
+    """Whether `sliced` can make this start-up op initialise a part of its output."""
     if op.type == "load":
         return "seek" in op.attrs
     if op.type == _TABLE:
@@ -160,7 +160,7 @@ def can_slice(op: Op) -> bool:
 def sliced(op: Op, shape: tuple[int, ...], offset: int) -> Op:
     """The op that makes `prod(shape)` elements from element `offset` on, in place of the whole variable.
 
-    Generators and constants take the slice's shape; `assign_value` the slice's values (Fluid keeps the whole
+    Generators and constants take the slice's shape; `assign_value` takes the slice's values (Fluid keeps the whole
     array); `load` reads from `offset` on. Raises ValueError for an op that `can_slice` refuses.
     """
     if not can_slice(op):
@@ -200,14 +200,14 @@ TABLE_PATH = "kLookupTablePath"
 
 
 def backup_name(s: Slice, trainer: int) -> str:
-    """The copy of a slice that a server keeps for a trainer, and refreshes when that trainer fetches it."""
+    """The name of the copy of a slice that a server keeps for a trainer, and refreshes when that trainer fetches it."""
     return f"{s.name}{trainer_suffix(trainer)}_bak"
 
 
 def reserved_names(program: Program, startup: Program, plan: Plan) -> list[Diagnostic]:
-    """Errors for variables of a program that have one of these names, which can't be given another way out.
+    """Errors for variables of a program that have one of these reserved names.
 
-    Names of slices avoid those of the main programs; a server's start-up program holds what `startup` makes besides.
+    Names of slices avoid those of the main programs; a server's start-up program has further variables from `startup`.
     """
     taken: dict[str, str] = {}
     if plan.table is not None:
@@ -233,9 +233,9 @@ def reserved_names(program: Program, startup: Program, plan: Plan) -> list[Diagn
 
 
 def share_of(plan: Plan, facts: Facts, counters: Sequence[SharedCounter]) -> Plan:
-    """The plan with just what one program updates, under the names that this program's gradients have.
+    """The plan restricted to the parameters that one program updates, under the names of this program's gradients.
 
-    The whole plan if that is what the program updates.
+    It is the whole plan if the program updates all of them.
     """
     own = {update.parameter: update.gradient for update in facts.updates}
     if len(own) == len(plan.parameters) and all(own[p.name] == p.gradient for p in plan.parameters):
@@ -257,7 +257,7 @@ def share_of(plan: Plan, facts: Facts, counters: Sequence[SharedCounter]) -> Pla
 def _with_gradient(
     parameter: PlannedParameter, own: dict[str, str], mint: NameMint, suffixes: Sequence[str]
 ) -> PlannedParameter:
-    """The parameter as a program sees it whose gradient for it has a name of its own."""
+    """The parameter from the point of view of a program whose gradient for it has its own name."""
     gradient = own[parameter.name]
     if gradient == parameter.gradient:
         return parameter
@@ -270,7 +270,7 @@ def _with_gradient(
     return parameter._replace(gradient=gradient, slices=tuple(slices), send_control=mint.mint(CONTROL + parameter.name))
 
 
-# Planning the distributed lookup table: its names and the room it gets on each server.
+# Planning the distributed lookup table: its names and its room on each server.
 
 
 def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> PlannedTable:
@@ -313,7 +313,7 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
 class Piece(NamedTuple):
     """A parameter with its cuts, before names and servers; `sparse` and `prefetched` as in PlannedParameter.
 
-    `divisible`: nothing needs the whole of it, so that other cuts may be chosen.
+    `divisible`: no op needs the whole of it, so that other cuts may be chosen.
     """
 
     update: Update
@@ -400,7 +400,7 @@ _MOST_ROWS = (1 << 31) - 1
 
 
 def _cut_with(facts: Facts, update: Update, tensor: TensorType) -> Iterator[str]:
-    """A parameter, and the variables that are cut like it."""
+    """Yields a parameter, and the variables that are cut like it."""
     yield update.parameter
     variables = facts.program.main_block.vars
     for op in (facts.program.main_block.ops[index] for index in update.ops):
@@ -411,7 +411,7 @@ def _cut_with(facts: Facts, update: Update, tensor: TensorType) -> Iterator[str]
 
 
 def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorType | None, Diagnostic | None]:
-    """The static type of a parameter, or why it can't be distributed."""
+    """The static type of a parameter, or an error why it can't be distributed."""
     op = facts.program.main_block.ops[update.optimizer[0]]
     focus = f"%{update.parameter}"
     if var is None or var.tensor is None or min(var.shape, default=-1) < 0:
@@ -421,7 +421,7 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
 
 
 def norm_warnings(facts: Facts, plan: Plan) -> list[Diagnostic]:
-    """Warnings for the optimizers of parameters that a plan cuts, which read a norm over the whole of one."""
+    """Warnings for optimizers of parameters that a plan cuts, if they read a norm over the whole parameter."""
     findings: list[Diagnostic] = []
     cut = {parameter.name for parameter in plan.parameters if parameter.is_cut}
     for update in facts.updates:
@@ -434,7 +434,7 @@ def norm_warnings(facts: Facts, plan: Plan) -> list[Diagnostic]:
 
 
 def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:
-    """Variable -> an op of the start-up program that writes it and can't make a slice of it."""
+    """Variables that an op of the start-up program writes and can't make a slice of, each with that op."""
     if startup is None:
         return {}
     result: dict[str, Op] = {}
@@ -445,31 +445,30 @@ def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:
 
 
 def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, ...]:
-    """The order in which gradients are dealt out: parameter order, shuffled when nothing is sliced.
+    """The order in which gradients are assigned to servers: parameter order, shuffled when nothing is sliced.
 
-    Fluid shuffles with numpy's legacy generator, seeded with the program's random seed; ours is a
-    generator of its own, so the caller's global state is left alone. Raises DiagnosticError for a seed that it
-    does not take.
+    Fluid shuffles with numpy's legacy generator, seeded with the program's random seed; ours is a generator of its own,
+    so the caller's global state is left alone. Raises DiagnosticError for a seed that it does not take.
     """
     order = list(range(count))
     if not slice_var_up and count > 1:
         if not 0 <= random_seed < 1 << 32:
             message = f"the program's random seed is {random_seed}; with slice_var_up=false it must be 0 to {2**32 - 1}"
             raise DiagnosticError([error("shuffle-seed", message)])
-        import numpy as np  # few jobs need it here
+        import numpy as np  # imported here, as few jobs need it
 
         np.random.RandomState(random_seed).shuffle(order)
     return tuple(order)
 
 
 Placed = tuple[Sequence[Piece], dict[int, tuple[str, ...]]]
-"""The pieces of a plan, and the index of each -> the endpoint of each of its slices."""
+"""The pieces of a plan, and for the index of each the endpoint of each of its slices."""
 
 
 def place(facts: Facts, job: Job, pieces: Sequence[Piece], order: Sequence[int]) -> Placed:
     """The pieces with an endpoint for each of their slices; other pieces if the job has them cut by cost.
 
-    A dispatcher is asked once per parameter, in send order, so a gradient and its parameter can't part. A group
+    A dispatcher is asked once per parameter, in send order, so a gradient is always on its parameter's server. A group
     goes where its first member goes. Raises DiagnosticError.
     """
     if job.split_method == COST:
@@ -552,8 +551,8 @@ def _counts_of(job: Job, pieces: Sequence[Piece]) -> IdCounts | None:
 
 
 def _item(facts: Facts, job: Job, piece: Piece, counts: IdCounts | None) -> Item:
-    """A parameter as it is placed. A server holds its rows, the optimizer's states of them, and dense gradients: one of
-    each trainer, and the merged one.
+    """A parameter as an item of the placement by cost. A server stores its rows, the optimizer's states of them, and
+    dense gradients: one of each trainer, and the merged one.
     """
     name, tensor = piece.update.parameter, piece.tensor
     row = row_width(tensor.shape) * tensor.dtype.size
@@ -573,7 +572,7 @@ def _item(facts: Facts, job: Job, piece: Piece, counts: IdCounts | None) -> Item
 
 
 def _joined(items: Sequence[Item]) -> Item:
-    """Parameters that must be on one server, as one."""
+    """One item for parameters that must be on one server."""
     if len(items) == 1:
         return items[0]
     moved = Moved(1, sum(item.moved.total for item in items))
@@ -588,7 +587,7 @@ def assemble(
     placed: dict[int, tuple[str, ...]],
     per_trainer: bool,
 ) -> Plan:
-    """Mints the names and puts the plan together."""
+    """Generates the names and assembles the plan."""
     program = facts.program
     inner = (name for block in program.blocks[1:] for name in block.vars)
     mint = NameMint(inner, program.main_block.vars)
@@ -666,7 +665,7 @@ def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
 
 
 def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]:
-    """State variables that the optimizers of a parameter keep, and whether each is cut like the parameter."""
+    """The state variables of a parameter's optimizers, and whether each is cut like the parameter."""
     variables: dict[str, tuple[Var, bool]] = {}
     for index in update.optimizer:
         op = program.main_block.ops[index]
@@ -683,4 +682,4 @@ def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]
 
 
 NOT_STATE = frozenset({"Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor"})
-"""Optimizer slots that hold no state of their own."""
+"""The slots of optimizers that have no state of their own."""

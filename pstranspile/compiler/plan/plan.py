@@ -1,6 +1,6 @@
-"""The Plan: what lives where, under which names. A frozen value, as a person reads and edits it, and as JSON.
+"""The Plan: the place and the name of every variable. It is a frozen value, also printed as text to edit, and as JSON.
 
-Of trainers without servers it has how they reach each other, and what they sum (`Collective`).
+For trainers without servers it has the way they communicate, and the variables that they sum (`Collective`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from pstranspile.ir.types import DType
 
 
 class Summed(NamedTuple):
-    """A variable that all trainers sum over one ring, and the parameter it is a gradient, or the new value, of."""
+    """A variable that all trainers sum over one ring, and its parameter: it is the parameter's gradient, or its new
+    value.
+    """
 
     parameter: str
     variable: str
@@ -30,7 +32,7 @@ class Summed(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """How trainers without servers reach each other: Fluid's settings, and what is summed on which ring, in order."""
+    """The communication of trainers without servers: Fluid's settings, and the sums on each ring, in order."""
 
     nccl_comm_num: int = 1
     use_hierarchical_allreduce: bool = False
@@ -44,7 +46,9 @@ class Collective(NamedTuple):
 
 
 def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> dict[str, Any]:
-    """The part of `plan.json` on trainers without servers: their endpoints, how they meet, what they sum. Else {}."""
+    """The part of `plan.json` about trainers without servers: their endpoints, their settings and their sums. {} with
+    servers.
+    """
     if collective is None:
         return {}
     settings = {**collective._asdict(), "summed": [summed._asdict() for summed in collective.summed]}
@@ -52,7 +56,7 @@ def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> 
 
 
 def collective_lines(collective: Collective | None, endpoints: Sequence[str]) -> list[str]:
-    """Lines of a plan for the reader: the trainers, and what they sum on which ring, in the order of the sums.
+    """Lines of a plan that inform the reader: the trainers, and what they sum on which ring, in the order of the sums.
 
     None of them can be edited: the job states the trainers, and the program the sums.
     """
@@ -78,11 +82,13 @@ class Cut(NamedTuple):
 
 
 def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple[Cut, ...]:
-    """The slices of a variable of this shape over so many servers, in order.
+    """The slices of a variable of this shape over `servers` servers, in order.
 
-    Fluid's formula: parts = min(servers, max(1, numel // min_block_size)); a slice has ceil(numel / parts)
-    elements, from rank 2 on rounded up to whole rows; then as many slices as that takes, the last one shorter.
-    Rounding can make them fewer than the servers. A variable without elements is one slice.
+    Fluid's formula: parts = min(servers, max(1, numel
+
+    min_block_size)); a slice has ceil(numel / parts) elements, from rank 2 on rounded up to whole rows; then as many
+    slices as that takes, the last one shorter. Rounding can make them fewer than the servers. A variable without
+    elements is one slice.
     """
     numel = prod(shape)
     rows = shape[0] if shape else 1
@@ -95,16 +101,16 @@ def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple
     return tuple(Cut(start, min(start + height, rows)) for start in range(0, rows, height))
 
 
-# Every generated name, minted here once and looked up afterwards, never parsed.
+# Every generated name is made here once; afterwards it is looked up, never parsed.
 
 CONTROL = "__control_var@"
 """Prefix of variables that only carry an order between ops; Fluid's send skips them by this prefix."""
 
 
 class NameMint:
-    """Gives out names that the program does not use yet; the same requests give the same names.
+    """Generates names that the program does not use yet; the same requests give the same names.
 
-    `declared` are names that are taken too; they are looked up where they stand, not copied.
+    `declared` are further names that are taken; they are not copied.
     """
 
     def __init__(self, taken: Iterable[str], declared: Container[str] = ()):
@@ -119,7 +125,7 @@ class NameMint:
         return wanted
 
     def mint_family(self, wanted: str, suffixes: Iterable[str]) -> str:
-        """A name of which neither itself nor any of its suffixed forms is taken; takes them all."""
+        """A name such that neither it nor any of its suffixed forms is taken; all of them are taken afterwards."""
         suffixes = ("", *suffixes)
         while any(self._is_taken(wanted + suffix) for suffix in suffixes):
             wanted += "_"
@@ -127,7 +133,9 @@ class NameMint:
         return wanted
 
     def extend(self, name: str, suffixes: Sequence[str]) -> str:
-        """`name`, which the program has, if none of its suffixed forms is taken, else a new name; takes them all."""
+        """`name`, which the program has, if none of its suffixed forms is taken, else a new name; all forms are taken
+        afterwards.
+        """
         forms = [name + suffix for suffix in suffixes]
         if any(map(self._is_taken, forms)):
             return self.mint_family(name, suffixes)
@@ -139,12 +147,12 @@ class NameMint:
 
 
 def slice_name(variable: str, index: int) -> str:
-    """Slice `index` of a variable: `fc_0.w_0.block1`."""
+    """The name of slice `index` of a variable: `fc_0.w_0.block1`."""
     return f"{variable}.block{index}"
 
 
 def trainer_suffix(trainer: int) -> str:
-    """What a trainer adds to the name of a gradient it sends: `.trainer_0`."""
+    """The suffix of the name of a gradient that a trainer sends: `.trainer_0`."""
     return f".trainer_{trainer}"
 
 
@@ -167,7 +175,8 @@ class Slice(NamedTuple):
 class PlannedParameter(NamedTuple):
     """A distributed parameter: its slices in order, and the gradient variable that the trainers compute.
 
-    `sparse`: the gradient is SelectedRows. `prefetched`: trainers look its rows up on the servers and never hold it.
+    `sparse`: the gradient is SelectedRows. `prefetched`: trainers look its rows up on the servers and never have all of
+    it.
     """
 
     name: str
@@ -189,7 +198,7 @@ class PlannedParameter(NamedTuple):
 class PlannedTable(NamedTuple):
     """The distributed lookup table: row i is on server i modulo the number of servers.
 
-    `rows_per_server` is the number of rows that a server holds room for, `learning_rate` the variable that its update
+    `rows_per_server` is the number of rows for which a server has room, `learning_rate` the variable that its update
     reads. `ids_sent` and `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there
     and the rows back, of types `ids` and `rows`. `updated_by` and `looked_up_by` are the source ops that update it and
     look it up first.
@@ -211,7 +220,7 @@ class PlannedTable(NamedTuple):
     looked_up_by: Origin | None = None
 
     def sent_name(self, trainer: int | None, server: int) -> str:
-        """The name under which a gradient goes to a server; `trainer` None: all trainers use one."""
+        """The name under which a gradient is sent to a server; `trainer` None: all trainers use the same name."""
         who = "" if trainer is None else f".trainer_{trainer}"
         return f"{self.sent}{who}.pserver_{server}"
 
@@ -219,7 +228,7 @@ class PlannedTable(NamedTuple):
 class SharedCounter(NamedTuple):
     """A step counter kept by every trainer: the shared name, each trainer's own, and its send's control variable.
 
-    `origin` is the source op that counted.
+    `origin` is the source op that increments the counter.
     """
 
     name: str
@@ -229,11 +238,12 @@ class SharedCounter(NamedTuple):
 
 
 class GeoPlan(NamedTuple):
-    """Trainers exchange with the servers after so many steps each (Fluid's `geo_sgd_need_push_nums`).
+    """The settings of mode geo: trainers exchange with the servers after `need_push_nums` steps each (Fluid's
+    `geo_sgd_need_push_nums`).
 
-    `step` and `begin` are the control variables of the sends that tell a communicator that a step is over and that
-    the parameters are complete; `token` is the input of the former where no table is sparse. `row_names`: variables
-    with numbers of rows, some of them -1 -> the name of the same numbers without these.
+    `step` and `begin` are the control variables of the sends that tell a communicator that a step is over and that the
+    parameters are complete; `token` is the input of the former where no table is sparse. `row_names`: variables with
+    numbers of rows, some of them -1 -> the name of the same numbers without these.
     """
 
     need_push_nums: int
@@ -287,7 +297,7 @@ class Plan:
 
     @cached_property
     def source(self) -> str:
-        """The fingerprint of the module that the plan was made for; empty for a plan that does not say it."""
+        """The fingerprint of the module for which the plan was made; empty for a plan without one."""
         return fingerprint(self.made_for) if self.made_for is not None else ""
 
     @property
@@ -297,7 +307,7 @@ class Plan:
 
     @property
     def send_controls(self) -> list[str]:
-        """The control variables of all sends of gradients, in the order in which they were dealt out."""
+        """The control variables of all sends of gradients, in the order in which gradients were assigned."""
         controls = [self.parameters[i].send_control for i in self.send_order]
         return [*controls, self.table.send_control] if self.table else controls
 
@@ -318,11 +328,11 @@ class Plan:
 
     @cached_property
     def _sent_names(self) -> dict[int, dict[str, str]]:
-        """The names made so far, by trainer and gradient: one string each, however many programs it is used in."""
+        """The names generated so far, by trainer and gradient: one string each, however many programs use it."""
         return {}
 
     def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:
-        """What a server owns, in the order in which it was dealt out."""
+        """The slices of a server, in the order in which they were assigned."""
         return [
             (self.parameters[i], s)
             for i in self.send_order
@@ -331,7 +341,7 @@ class Plan:
         ]
 
     def load_of(self, endpoint: str) -> str:
-        """What a server holds, in words: `3 slices, 40,080 bytes of parameters`."""
+        """The load of a server in words: `3 slices, 40,080 bytes of parameters`."""
         owned = self.slices_on(endpoint)
         size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
         return f"{counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters"
@@ -357,7 +367,7 @@ def fingerprint(module: Module) -> str:
 
 
 def quoted(name: str) -> str:
-    """A variable's name as the text has it: `%fc_0.w_0`, or `%"..."` for unusual ones."""
+    """A variable's name in the spelling of the text: `%fc_0.w_0`, or `%"..."` for unusual ones."""
     plain = name and all(c.isascii() and (c.isalnum() or c in "_.@/") for c in name)
     return f"%{name}" if plain else "%" + json.dumps(name)
 
@@ -365,8 +375,8 @@ def quoted(name: str) -> str:
 def plan_text(plan: Plan) -> str:
     """The plan as text: one line per slice, in parameter order; `parse_plan` reads it back.
 
-    Lines after `#` are for the reader: what must stay together, and what each server ends up with. The line `source`
-    names the module that the plan was made for.
+    Lines after `#` inform the reader: about groups that must stay together, and the load of each server. The line
+    `source` names the module that the plan was made for.
     """
     lines = [
         "plan 1",
@@ -399,9 +409,9 @@ def _parameter_lines(parameter: PlannedParameter) -> list[str]:
 def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar]) -> dict[str, Any]:
     """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
 
-    `offset` counts elements. In mode geo, `geo` is what the trainers' communicators get.
-    `groups` are parameters that must stay together on one server. In modes without servers, `collective` is how the
-    trainers at `trainer_endpoints` reach each other, and what they sum on which ring.
+    `offset` counts elements. In mode geo, `geo` has the settings of the trainers' communicators. `groups` are
+    parameters that must stay together on one server. In modes without servers, `collective` has the settings of the
+    communication between the trainers at `trainer_endpoints`, and their sums on each ring.
     """
     geo = plan.geo
     return {

@@ -1,7 +1,7 @@
 """Are programs well formed, and does a training program train what it declares?
 
-Findings have a code, a place and a plain sentence; nothing is changed. Those on training are warnings, as another
-process may feed, load or update the rest, unless the caller says that none does.
+Findings have a code, a place and a plain sentence; programs are not changed. Findings about training are warnings, as
+another process may feed, load or update the rest, unless the caller excludes that.
 
 `docs/reference/diagnostics.md` explains the codes.
 """
@@ -31,10 +31,11 @@ _SHOWN = 4
 
 
 def check_training(module: Module, *, initialised_here: bool = False) -> Iterator[Diagnostic]:
-    """What the updates of `@main` lack: gradients, parameters that start with a value, parameters that are updated.
+    """Findings about the updates of `@main`: missing gradients, parameters without an initial value, parameters without
+    an update.
 
-    With `initialised_here` it is an error if @startup gives no value to what an update reads. Programs of servers, and
-    those whose parameters come from servers, are not looked at.
+    With `initialised_here` it is an error if @startup does not initialise a variable that an update reads. Programs of
+    servers, and those whose parameters come from servers, are not checked.
     """
     main = module.programs.get(MAIN)
     if main is None or not main.blocks:
@@ -70,7 +71,7 @@ def _severity(wrong: bool) -> Severity:
 
 
 def _states(block: Block, updates: list[Op], initialised: frozenset[str], severity: Severity) -> Iterator[Diagnostic]:
-    """What updates read and no op makes: the state of optimizers, rates."""
+    """Findings about variables that updates read and no op makes: the state of optimizers, learning rates."""
     readers = {name: op.type for op in updates for name in op.input_names}
     optimizers = {op.type for op in updates}
     made: frozenset[str] | None = None
@@ -129,12 +130,12 @@ _GRAD = "@GRAD"
 def verify(
     module: Module, *, strict: bool = False, allow: Collection[str] = (), initialised_here: bool = False
 ) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with the programs of a module, program by program.
+    """All findings about the programs of a module, program by program.
 
-    Errors are what can't run, warnings the rest. `strict` makes errors of what only declarations say; a code of `allow`
-    makes an error a warning, and drops a warning. `initialised_here` makes an error of a parameter or state that @main
-    updates and @startup gives no value: it could only be loaded. Takes time in proportion to the number of ops and
-    variables.
+    A finding is an error if the program can't run, else a warning. `strict` makes findings that only declarations
+    support errors; a code in `allow` turns an error into a warning, and drops a warning. `initialised_here` makes it an
+    error if @main updates a parameter or state that @startup does not initialise, as it could only be loaded. The time
+    is proportional to the number of ops and variables.
     """
     expect_module(module, "verify")
     findings: list[Diagnostic] = []
@@ -152,7 +153,9 @@ def verify(
 
 
 def require_blocks(module: Module) -> None:
-    """Raises DiagnosticError where blocks of a program can't be walked: in circles, too deep, or not there."""
+    """Raises DiagnosticError if blocks of a program refer to each other in circles, are nested too deeply, or are
+    missing.
+    """
     found: list[Diagnostic] = []
     for name, program in module.programs.items():
         findings = Findings(name, program.blocks, module.source)
@@ -164,9 +167,9 @@ def require_blocks(module: Module) -> None:
 
 
 def verify_program(program: Program, name: str = MAIN, source: SourceText | None = None) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with one program.
+    """All findings about one program.
 
-    `name` is the name that findings without a text give it, `source` the text it was read from.
+    `name` is its name in findings without a text, `source` the text from which it was read.
     """
     return _verify(program, name, source)[0]
 
@@ -174,7 +177,7 @@ def verify_program(program: Program, name: str = MAIN, source: SourceText | None
 def _verify(
     program: Program, name: str, source: SourceText | None, kept: Mapping[str, TensorType] = EMPTY
 ) -> tuple[tuple[Diagnostic, ...], Walk | None]:
-    """What is wrong with a program, and the walk over its ops, if its blocks are sound.
+    """The findings about a program, and the walk over its ops, if its blocks are sound.
 
     `kept` are the types of persistable variables that another program made before it.
     """
@@ -209,7 +212,9 @@ def _check_parameters(findings: Findings) -> None:
 
 
 def _check_dims(findings: Findings) -> None:
-    """Dims of what no op makes: those of the rest follow from them, and Fluid leaves products of -1 there."""
+    """Reports wrong dims of variables that no op makes: other dims follow from them, and Fluid declares products of -1
+    there.
+    """
     made: set[str] | None = None
     for index, block in enumerate(findings.blocks):
         if min(chain.from_iterable([var.tensor.shape for var in block.vars.values() if var.tensor]), default=0) >= -1:
@@ -223,7 +228,9 @@ def _check_dims(findings: Findings) -> None:
 
 
 def _check_gradients(walk: Walk) -> None:
-    """A gradient of a gradient is named `grad/X@GRAD`, once more for every time it was taken."""
+    """Reports wrong names of gradients of gradients: they are named `grad/X@GRAD`, with one `grad/` for every further
+    derivative.
+    """
     findings = walk.findings
     for index, block in enumerate(findings.blocks):
         for name in block.vars:
@@ -239,5 +246,5 @@ def _check_gradients(walk: Walk) -> None:
 
 
 def _in_order(findings: Findings) -> tuple[Diagnostic, ...]:
-    """The findings from top to bottom of the text; those without a place in a text keep their order."""
+    """The findings in the order of the text; those without a place in a text keep their order."""
     return tuple(sorted(findings.all, key=lambda result: (result.location or Location(""))[1:3]))

@@ -1,4 +1,4 @@
-"""Locations of findings, and suggestions of what was probably meant; used only once something is wrong."""
+"""Locations of findings, and suggestions of similar names; used only if there is a finding."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.literals import word
 
 MAX_SUGGESTIONS = 50
-"""Names looked up for suggestions in one program; a thousand wrong names have one cause."""
+"""The most names in one program for which suggestions are looked up; a thousand wrong names have one cause."""
 
 MAX_CANDIDATES = 2000
-"""Names compared with a wrong one at most."""
+"""The most names that are compared with a wrong one."""
 
 
 def slot_text(slot: str) -> str:
-    """What the text writes before the variables of a slot."""
+    """The text before the variables of a slot."""
     return f"{word(slot)}="
 
 
@@ -40,14 +40,14 @@ def suggestion(given: str, known: Iterable[str], sigil: str = "") -> str:
 
 
 def declared_here(var: Var) -> tuple[Note, ...]:
-    """A note that points at a declaration; nothing where it has no place in a text."""
+    """A note that points at a declaration; empty if it has no place in a text."""
     if var.location is None:
         return ()
     return (Note(f"{var_text(var.name)} is declared here", var.location, var_text(var.name)),)
 
 
 class Findings:
-    """The findings in one program, and the names of places in it."""
+    """The findings in one program, and their locations."""
 
     def __init__(self, program: str, blocks: Sequence[Block], source: SourceText | None = None):
         self.program = program
@@ -88,7 +88,7 @@ class Findings:
         self.all.append(finding._replace(subject=f"@{self.program}^{index}"))
 
     def attribute_focus(self, op: Op, attribute: str) -> str:
-        """The piece of the source statement where an attribute's value begins: `name=`, or `name:` before its kind."""
+        """The text in the source statement with which an attribute begins: `name=`, or `name:` before its kind."""
         location = op.location
         written = word(attribute)
         if self.source is None or location is None or location.file != self.source.file:

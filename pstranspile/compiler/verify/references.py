@@ -13,17 +13,17 @@ from pstranspile.ir.model import MAX_DEPTH, STARTUP, Block, Module, Op, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.shapes import fits
 
-# Do the programs of a module say the same of the variables they share?
+# The agreement of a module's programs on shared variables.
 #
-# Persistable variables of block 0 are shared by name: what @startup initialises, @main finds.
+# Persistable variables of block 0 are shared by name: @main uses the variables that @startup initialises.
 
 
 def check_agreement(module: Module) -> Iterator[Diagnostic]:
-    """Persistable variables that two programs declare differently, found at the later program.
+    """Findings about persistable variables that two programs declare differently, each at the later program.
 
-    An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable
-    without any description. Another type is a warning: a program works on what the variable holds. Another kind of
-    variable is an error.
+    An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable without
+    any description. Another type is a warning: a program works on what the variable holds. Another kind of variable is
+    an error.
     """
     blocks = {name: program.blocks[0].vars for name, program in module.programs.items() if program.blocks}
     head = next(iter(blocks), "")
@@ -48,12 +48,12 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
 
 
 def _difference(mine: Var, other: Var, here: str, there: str) -> str:
-    """What two declarations of a name say differently; empty when they agree, or mean different variables."""
+    """The difference of two declarations of a name; empty if they agree, or mean different variables."""
     name = var_text(mine.name)
     if mine.persistable != other.persistable:
         temporary, reader = (here, there) if other.persistable else (there, here)
         if temporary != STARTUP:
-            return ""  # a variable of a step, or of a server's
+            return ""  # a variable of a single step, or of a server
         return f"@{STARTUP} declares {name} as temp, so its value is gone when @{reader} runs; declare it alike in both"
     if not mine.persistable or (mine.tensor == other.tensor and mine.kind is other.kind):
         return ""

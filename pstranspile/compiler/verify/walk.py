@@ -24,14 +24,17 @@ from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSch
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
 
 UNDECLARED_SLOTS = frozenset({("create_py_reader", "blocking_queue"), ("rnn_memory_helper_grad", "Out@GRAD")})
-"""(op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
-it, and the gradient of a memory that nobody needs after the last step counts as zero."""
+"""Pairs (op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
+it, and the gradient of a memory that nobody needs after the last step counts as zero.
+"""
 
 _CONVERTED = frozenset((AttrKind[a], AttrKind[b]) for a in ("INT", "LONG") for b in ("FLOAT", "BOOLEAN"))
-"""(given kind, kind of the schema) where Fluid converts the value: whole numbers to others, and to true or false."""
+"""Pairs (given kind, kind in the schema) between which Fluid converts the value: whole numbers to others, and to
+booleans.
+"""
 
 _ALIKE = frozenset({(AttrKind.FLOAT64, AttrKind.FLOAT)})
-"""(given kind, kind of the schema) where a value stands for one of the schema's kind."""
+"""Pairs (given kind, kind in the schema) of which the first is as good as the second."""
 
 ANY_OP: Mapping[str, AttrKind] = {name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}
 """Attributes that ops of every type may carry."""
@@ -54,9 +57,9 @@ def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
 
 
 def needed_variables(op: Op, reading: bool) -> set[str]:
-    """The variables an op can't do without: not those of slots that may be empty, unless they are lists.
+    """The variables that an op requires: without those of slots that may be empty, unless the slots are lists.
 
-    A gradient op with several gradients makes those that are asked for, and a dropout that tests makes no mask.
+    A gradient op with several gradients makes only the requested ones, and a dropout in a test makes no mask.
     """
     schema = schema_of(op.type)
     held = op.inputs if reading else op.outputs
@@ -152,7 +155,9 @@ def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Find
 
 
 def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ...]]:
-    """The message about a variable that an op reads, but that only `writer` writes, later or at once."""
+    """The message, and notes, about a variable that an op reads, but that only `writer` writes, later or at the same
+    time.
+    """
     what, notes = "nothing has written it before, and nothing brings it into this block", ()
     if writer is op:
         what = "this op itself is the first to write it"
@@ -167,7 +172,7 @@ def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ..
 
 
 class Names:
-    """The names of a program's blocks. Each answer is worked out once."""
+    """The names of a program's blocks. Each answer is computed once."""
 
     def __init__(self, blocks: Sequence[Block]):
         self.blocks = blocks
@@ -175,12 +180,14 @@ class Names:
         self._owners: dict[int, dict[str, int | None]] = {}
 
     def find(self, name: str, index: int) -> Var | None:
-        """The declaration that a name means in a block: its own, or that of an enclosing or forward block."""
+        """The declaration of a name in a block: its own, or that of an enclosing or forward block."""
         owner = self.owner(name, index)
         return None if owner is None else self.blocks[owner].vars[name]
 
     def owner(self, name: str, index: int) -> int | None:
-        """The block whose variable a name means: this one, its forward block, its parent, and so on outwards."""
+        """The block that declares a name as seen from a block: this one, its forward block, its parent, and so on
+        outwards.
+        """
         if name in self.blocks[index].vars:
             return index
         if index == 0:
@@ -234,7 +241,7 @@ class Names:
             index = self.blocks[index].parent
 
 
-# The types that variables have while a program runs: those its ops give them, whatever their declarations say.
+# The types that variables have while a program runs: those that ops give them, whatever the declarations.
 #
 # Fluid's ops look at what their inputs hold. A declaration counts where nothing has written the variable: for inputs,
 # and for what an op without a shape rule gives.
@@ -244,7 +251,9 @@ TypeOf = Callable[[str], "int | None"]
 
 
 class VarType(NamedTuple):
-    """What a variable holds: `known` follows from inputs and ops, `assumed` takes unknown dims from declarations."""
+    """The type of a variable's value: `known` follows from inputs and ops, `assumed` takes unknown dims from
+    declarations.
+    """
 
     known: TensorType | None
     assumed: TensorType | None
@@ -253,8 +262,8 @@ class VarType(NamedTuple):
 class Given(NamedTuple):
     """The numbers of the types that an op gives the variables it writes, in order.
 
-    `certain` and `likely` say why its inputs don't fit together: by their known types, or only by declared ones.
-    `differs` are the outputs that are declared otherwise.
+    `certain` and `likely` are reasons why its inputs don't fit together: by their known types, or only by declared
+    ones. `differs` are the outputs that are declared otherwise.
     """
 
     numbers: tuple[int, ...]
@@ -307,7 +316,7 @@ class TypeTable:
         return number
 
     def unsure(self, number: int | None) -> int:
-        """The same type, as one that only a declaration states."""
+        """The number of the same type, as one that only a declaration supports."""
         return self.number(self[number]._replace(known=None))
 
     def either(self, one: int | None, other: int) -> int:
@@ -318,7 +327,7 @@ class TypeTable:
         return self.number(VarType(_common(a.known, b.known), _common(a.assumed, b.assumed)))
 
     def given(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
-        """What an op makes of the types of the variables it reads."""
+        """The types that an op gives its outputs, from the types of the variables it reads."""
         names = list(chain.from_iterable(op.outputs.values()))
         schema = schema_of(op.type)
         if schema is not None and not schema.defaults.keys() <= op.attrs.keys():
@@ -356,7 +365,7 @@ def _along(op: Op, types: Types) -> Iterator[TensorType | None]:
 
 
 def _filled(given: TensorType | None, declared: TensorType | None) -> TensorType | None:
-    """A type that an op gives, its unknown dims taken from the declaration as far as that fits."""
+    """A type that an op gives, with unknown dims taken from the declaration where they agree."""
     if given is None or declared is None:
         return given or declared
     if not given.shape:
@@ -367,7 +376,7 @@ def _filled(given: TensorType | None, declared: TensorType | None) -> TensorType
 
 
 def _common(a: TensorType | None, b: TensorType | None) -> TensorType | None:
-    """What two types have in common, None where their element types differ."""
+    """The common part of two types; None if their element types differ."""
     if a is None or b is None or a.dtype is not b.dtype:
         return None
     if len(a.shape) != len(b.shape):
@@ -380,10 +389,10 @@ def _common(a: TensorType | None, b: TensorType | None) -> TensorType | None:
 # Fluid makes a variable of the declared kind before its ops run, and an op can't make another kind of it.
 
 _EITHER = frozenset({"fill_constant", "uniform_random"})
-"""Ops that fill rows as well as tensors."""
+"""Ops that make sparse rows as well as tensors."""
 
 _SPARSE = {"lookup_table_grad": "W@GRAD", "lookup_table_v2_grad": "W@GRAD"}
-"""Ops and the slot that holds rows where the op is sparse."""
+"""The slots with rows of ops that may be sparse, by op type."""
 
 _ARRAYS = frozenset({"write_to_array", "lod_tensor_to_array"})
 
@@ -402,7 +411,7 @@ def check_kinds(walk: Walk) -> None:
 
 
 def _kind(walk: Walk, index: int, op: Op, slot: str) -> VarKind | None:
-    """The kind of what a slot is given, None where it is not known or not the same everywhere."""
+    """The kind of the value in a slot; None if it is not known or not the same everywhere."""
     if rule_of(op.type) is None or schema_of(op.type) is None or op.type in _EITHER:
         return None
     read = [walk.names.find(name, index) for name in op.input_names]
@@ -423,18 +432,18 @@ def _check(walk: Walk, place: tuple[int, int], name: str, made: VarKind | None) 
     walk.findings.op("type-mismatch", message, place, focus=var_text(name), notes=declared_here(var))
 
 
-# A block while it is walked.
+# The state of a block during the walk.
 
 VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
-"""Kinds whose variables hold nothing before they are written; the others exist empty."""
+"""Kinds of variables that have no value before they are written; variables of other kinds exist empty."""
 
 
 class Frame:
-    """A block while it is walked.
+    """The state of a block during the walk.
 
     `ready` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the number of
-    the type that any name is declared with, None for those without a declaration.
-    `injected` are names that the op which runs the block brings in; `carried` what its loop body writes.
+    the type that any name is declared with, None for those without a declaration. `injected` are names that the op
+    which runs the block brings in; `carried` what its loop body writes.
     """
 
     def __init__(
@@ -469,7 +478,7 @@ class SubBlockTypes(dict[str, "int | None"]):
 
 def check_roles(ops: Sequence[Op], block: int, findings: Findings) -> None:
     """Reports roles that Fluid does not know: it refuses to run such an op."""
-    held = {id(op.role): op.role for op in ops}  # members are few, and made once; hashing one costs more
+    held = {id(op.role): op.role for op in ops}  # by id, as members are few and unique, and hashing one costs more
     unknown = {number for number, role in held.items() if role is not None and role not in RUN_BY_FLUID}
     for position, op in enumerate(ops) if unknown else ():
         if id(op.role) in unknown:
@@ -527,9 +536,10 @@ EMPTY_NAME = "@EMPTY@"
 
 
 class Walk:
-    """Walks a program whose blocks are sound; `findings` takes what is wrong. `visited` are the blocks
-    that run, `referring` the places of the ops that run others. `kept` are the types of persistable variables that
-    another program has made; their declarations say no more."""
+    """Walks a program whose blocks are sound; `findings` collects the findings. `visited` are the blocks that run,
+    `referring` the places of the ops that run others. `kept` are the types of persistable variables that another
+    program has made; they take precedence over declarations.
+    """
 
     def __init__(self, findings: Findings, kept: Mapping[str, TensorType] = EMPTY):
         self.findings = findings
@@ -606,7 +616,7 @@ class Walk:
                 texts = chain.from_iterable(value for value in op.attrs.values() if isinstance(value, Strings))
                 names = [text.partition(":")[0] if op.type == "listen_and_serv" else text for text in texts]
                 injected = frozenset([*op.input_names, *names])
-            if op.type == "listen_and_serv":  # what arrives stands in any of its blocks
+            if op.type == "listen_and_serv":  # received variables are visible in all of its blocks
                 unwritten = self.blocks[index].vars.keys() - self.names.written(index)
                 sub_block = self._open(index, injected | unwritten)
             else:
@@ -627,7 +637,7 @@ class Walk:
             inputs, outputs, role_vars = op.inputs, op.outputs, op.role_vars
             reads, writes = tuple(flat(inputs.values())), tuple(flat(outputs.values()))
             read_types, written_types = tuple(map(ready.get, reads)), tuple(map(type_of, writes))
-            if None in read_types:  # a name that is not declared, or not known to hold a value
+            if None in read_types:  # a name that is not declared, or not known to have a value
                 if not all(map(ready.__contains__, reads)):
                     self._check_reads(op, frame, position)
                 read_types = tuple(map(ready.get, reads))
@@ -647,7 +657,7 @@ class Walk:
             )
             runs_blocks, given = sound.get(key) or self._check_form(op, key, frame, position)
             ready.update(zip(writes, given, strict=True))
-            for name in missing:  # they count as no variables
+            for name in missing:  # missing variables count as left out
                 ready.pop(name, None)
             if index:
                 for name, number in zip(writes, given, strict=True):
@@ -662,12 +672,12 @@ class Walk:
                 yield from self._enter(op, frame, (index, position))
 
     def _attr_number(self, op: Op) -> int:
-        """The same number for attributes of an op type that are equal in name, kind and value."""
+        """A number that is the same for attributes of an op type that are equal in name, kind and value."""
         attrs = op.attrs
         key: Any = (op.type, tuple(attrs), tuple(map(type, attrs.values())), tuple(attrs.values()))
         try:
             number = self._attr_numbers.setdefault(key, len(self._attr_numbers) + 1)
-        except TypeError:  # a value of no kind, such as a list: equal to no other
+        except TypeError:  # a value without a kind, such as a list, is equal to no other
             number = self._attr_numbers[id(attrs)] = len(self._attr_numbers) + 1
         self._attrs_by_id[id(attrs)] = number
         return number
@@ -675,7 +685,7 @@ class Walk:
     def _check_form(self, op: Op, key: Any, frame: Frame, position: int) -> tuple[bool, tuple[int, ...]]:
         """Slots, attributes and types of an op of a form not seen before; remembers the form if it is sound.
 
-        Gives whether the op runs blocks, and the numbers of the types of what it writes.
+        Returns whether the op runs blocks, and the numbers of the types of its outputs.
         """
         place = (frame.index, position)
         before = len(self.findings.all)
@@ -700,7 +710,9 @@ class Walk:
         return runs_blocks, given.numbers
 
     def _report_types(self, op: Op, given: Given, place: tuple[int, int]) -> None:
-        """What can't be computed is an error; what only declarations say is a warning, as Fluid never looks at them."""
+        """Reports wrong types: an error if the op can't be computed, a warning if only declarations differ, which Fluid
+        ignores.
+        """
         wrong = given.certain or given.likely
         problems = list(given.differs)
         if wrong is not None:
@@ -714,10 +726,10 @@ class Walk:
             severity = Severity.ERROR if error else Severity.WARNING
             self.findings.op("type-mismatch", problem.message, place, focus=focus, severity=severity, notes=notes)
 
-    # What is read
+    # Inputs
 
     def _check_reads(self, op: Op, frame: Frame, position: int) -> None:
-        """Looks at every name an op reads that is not known to hold a value, and remembers the outcome."""
+        """Checks every name that an op reads and that is not known to have a value, and remembers the outcome."""
         place = (frame.index, position)
         missing: set[str] = set()
         for slot, names in op.inputs.items():
@@ -744,7 +756,9 @@ class Walk:
             self._report_undeclared(op, True, missing, place)
 
     def _type_before(self, name: str, owner: int, frame: Frame) -> int | None:
-        """The type of what no op has written yet; an input that ops overwrite is declared as the last one leaves it."""
+        """The type of a variable that no op has written yet; an input that ops overwrite has the declaration of its
+        last value.
+        """
         overwritten = owner == 0 and name in self.names.written_globals and not self.blocks[0].vars[name].persistable
         return self.types.unsure(frame.type_of(name)) if overwritten else frame.type_of(name)
 
@@ -783,7 +797,7 @@ class Walk:
         if known is None or name in known:  # None: a block outside those that are running (a forward block)
             return True
         if owner == 0 and (name not in self.names.written_globals or self.blocks[0].vars[name].need_check_feed):
-            return True  # what nothing writes is an input of the program, and so is what is declared as one
+            return True  # a variable that no op writes, or that is declared as an input, is an input of the program
         if owner != frame.index and any(name in outer.carried for outer in self._frames):
             return True  # written by an earlier turn of the loop
         return any(0 <= i < len(self.blocks) and name in self.names.written(i) for _, i in references(op))
@@ -798,7 +812,7 @@ class Walk:
         self.findings.op("read-before-write", message, place, focus=var_text(name), severity=severity, notes=notes)
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
-        """Whether this has been reported before; from now on it has."""
+        """Whether this finding has been reported before; it counts as reported from now on."""
         count = len(self._reported)
         self._reported.add((what, owner, name))
         return len(self._reported) == count
@@ -806,7 +820,7 @@ class Walk:
     def _report_undeclared(self, op: Op, reading: bool, names: set[str], place: tuple[int, int]) -> None:
         """Reports names without a declaration, each where it is first used.
 
-        In a slot that may be empty one counts as no variable, but not in a list.
+        In a slot that may be empty, an undeclared name counts as left out, but not in a list.
         """
         needed = needed_variables(op, reading)
         for name in dict.fromkeys(op.input_names if reading else op.output_names):
@@ -823,7 +837,7 @@ class Walk:
             self.findings.op("undeclared-variable", message, place, focus=var_text(name), severity=severity)
 
     def _check_role_vars(self, op: Op, place: tuple[int, int]) -> None:
-        """Role variables are pairs of declared names. On a server they name variables of the trainers."""
+        """Checks that role variables are pairs of declared names. On a server they name variables of the trainers."""
         if not check_number(op, place, self.findings) or self.is_server:
             return
         if any(("undeclared error", None, name) in self._reported for name in op.role_vars or ()):

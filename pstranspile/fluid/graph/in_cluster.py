@@ -20,7 +20,7 @@ class PartInCluster:
         self.machine: Any = None
         """The machine of a cluster that runs the program, None outside of a cluster."""
         self.part = ""
-        """Which of that machine's programs this is: `main`, `startup`, or `test` for test copies of the
+        """The program of that machine that this is: `main`, `startup`, or `test` for test copies of the
         main program.
         """
         self._overview: Any = None

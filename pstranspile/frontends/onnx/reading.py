@@ -248,7 +248,7 @@ def number_made(node_type: str, left: int, right: int, sizes: Sizes) -> int:
 
 
 def equal(left: Array, right: Array) -> Array | None:
-    """Which elements are equal, for arrays that may contain codes; None if this is known only at run time. Dims are not
+    """The elements that are equal, of arrays that may hold codes; None if this is known only at run time. Dims are not
     negative.
     """
     first, second = np.broadcast_arrays(left, right)

@@ -1,1 +1,1 @@
-"""What several modes of distribution share."""
+"""Parts that several modes of distribution share."""

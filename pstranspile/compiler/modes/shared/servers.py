@@ -1,4 +1,6 @@
-"""What the modes share whose servers hold and update the parameters: facts, plan, and the emitter of all programs."""
+"""The common parts of the modes whose servers store and update the parameters: facts, plan, and the emitter of all
+programs.
+"""
 
 from __future__ import annotations
 
@@ -50,17 +52,17 @@ if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile
 
 
-# The step counter of a learning-rate schedule in modes whose servers get no barriers.
+# Step counters of learning-rate schedules, in modes whose servers get no barriers.
 #
 # Every trainer keeps a counter of its own, sends it to all servers each step, and the schedule on a server runs on the
-# sum of what came in.
+# sum of the received counters.
 
 
 def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[SharedCounter, ...]]:
     """The module with each schedule's `increment` replaced by the sum of one counter per trainer.
 
     The shared counter starts at minus the number of trainers and each trainer's own at 1, as Fluid sets them; the
-    counters are listed in program order. A module without such a schedule comes back as it is.
+    counters are listed in program order. A module without such a schedule is returned unchanged.
     """
     block = module.main.main_block
     counters: list[SharedCounter] = []
@@ -111,29 +113,31 @@ def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
     return ops
 
 
-# What the modes with asynchronous trainer programs share: step counters, and the communicator's barrier.
+# The common parts of modes with asynchronous trainer programs: step counters, and the communicator's barrier.
 
 
 class WithCommunicator:
-    """What a mode does whose trainers leave the waiting to their communicators."""
+    """The timing of a mode that leaves waiting to the trainers' communicators."""
 
     def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-        """The trainer's step counters, and the barrier of the communicator if it has one."""
+        """The ops that send the trainer's step counters, and the barrier of the communicator if it has one."""
         return [*_send_counters(plan, trainer, origin), *_communicator_barrier(plan, trainer, origin)]
 
     def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
-        """A recv waits for the parameter's own send only."""
+        """The control variable of the parameter's own send, for which alone a recv waits."""
         del plan
         return parameter.send_control
 
     def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
-        """An empty list: the communicator waits in place of the trainer's program."""
+        """Returns an empty list: the communicator waits in place of the trainer's program."""
         del plan, trainer, received, origin
         return []
 
 
 def _communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-    """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier."""
+    """An op that waits until the trainer's communicator has sent everything it was given, if the job has such a
+    barrier.
+    """
     if not plan.communicator_barrier:
         return []
     controls = [*plan.send_controls, *(counter.control for counter in plan.counters)]
@@ -150,7 +154,7 @@ def _communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Se
 
 
 def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-    """Sends the trainer's own step counters to every server."""
+    """Ops that send the trainer's own step counters to every server."""
     sends: list[Op] = []
     for counter in plan.counters:
         own = counter.own[trainer]
@@ -171,18 +175,18 @@ def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[
     return sends
 
 
-# Clipping by the norm of all gradients where no server ever has them all at once.
+# Clipping by the norm of all gradients, where no server has all of them at the same time.
 
 CLIP_SCOPE = "gradient_clip"
-"""Name scope of the clips that an optimizer was given."""
+"""The name scope of clips that were given to an optimizer."""
 
 
 def clip_on_trainers(module: Module) -> Module:
     """The module with clips that join several parameters made part of the backward pass, so that they stay on trainers.
 
     Each trainer then clips its own gradients before it sends them, which is what such a clip means when every gradient
-    is applied on its own. Clips of single gradients go to the servers as they are; a module without the others comes
-    back as it is.
+    is applied on its own. Clips of single gradients move to the servers unchanged; a module without the others is
+    returned unchanged.
     """
     block = module.main.main_block
     clips = {i: op for i, op in enumerate(block.ops) if op.role == OpRole.OPTIMIZE and _is_clip(op)}
@@ -199,7 +203,7 @@ def _is_clip(op: Op) -> bool:
 
 
 def _joins(clips: dict[int, Op]) -> bool:
-    """Whether one of the clips reads what a clip for another parameter makes."""
+    """Whether one of the clips reads a result of the clip for another parameter."""
     made: dict[str, str] = {}
     for op in clips.values():
         owner = op.role_vars[0] if op.role_vars else ""
@@ -210,10 +214,10 @@ def _joins(clips: dict[int, Op]) -> bool:
 
 
 class ServerFacts(NamedTuple):
-    """What is known of a module whose parameters servers hold.
+    """The facts of a module whose parameters are on servers.
 
-    `module` is what the mode made of `source`, `counters` are the step counters of each training program, `parts` all
-    programs, `whole` the facts that the training programs have together.
+    `module` is `source` as the mode has rewritten it, `counters` are the step counters of each training program,
+    `parts` all programs, `whole` the facts of all training programs together.
     """
 
     source: Module
@@ -225,14 +229,14 @@ class ServerFacts(NamedTuple):
 
 
 class ServerMode(Timing, ABC):
-    """A mode whose servers hold and update the parameters."""
+    """A mode whose servers store and update the parameters."""
 
     compensates = False
     """Whether gradients are applied one by one, so that their delay can be compensated (DC-ASGD)."""
 
     @abstractmethod
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """The source as this mode needs it, and the step counters that trainers send. Raises DiagnosticError."""
+        """The source rewritten for this mode, and the step counters that trainers send. Raises DiagnosticError."""
 
     def check(self, plan: Plan) -> None:
         """Raises DiagnosticError when the plan can't be carried out in this mode."""
@@ -296,7 +300,7 @@ class ServerMode(Timing, ABC):
 
 
 def _rewritten(module: Module, job: Job, mode: ServerMode) -> tuple[Module, dict[str, tuple[SharedCounter, ...]]]:
-    """The module as the mode needs it, and the step counters of each training program."""
+    """The module rewritten for the mode, and the step counters of each training program."""
     counters: dict[str, tuple[SharedCounter, ...]] = {}
     for name in training_names(module):
         pair = Module(FrozenMap({MAIN: module[name], STARTUP: module[STARTUP]}), module.source)
@@ -307,7 +311,7 @@ def _rewritten(module: Module, job: Job, mode: ServerMode) -> tuple[Module, dict
 
 
 def _pieces(parts: Iterable[Facts], module: Module, job: Job, steps: Steps) -> tuple[list[Piece], list[Diagnostic]]:
-    """The parameters of all training programs, cut; whole if one of the programs needs them whole."""
+    """The parameters of all training programs, cut, or whole if one of the programs needs them whole; and findings."""
     pieces: dict[str, Piece] = {}
     warnings: list[Diagnostic] = []
     for facts in parts:
@@ -325,7 +329,7 @@ def _pieces(parts: Iterable[Facts], module: Module, job: Job, steps: Steps) -> t
 
 
 def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
-    """Errors for ops that stay on the trainer but read what only ops that move to the servers write."""
+    """Errors for ops that stay on the trainer but read variables that only ops on the servers write."""
     ops = facts.program.main_block.ops
     parameters = {update.parameter for update in facts.updates}
     readers, writers = facts.uses.kept_reader, facts.uses.kept_writer
@@ -340,7 +344,7 @@ def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
 
 
 def _uncompensated(facts: Facts, plan: Plan) -> list[Diagnostic]:
-    """Warnings for sparse gradients, which delay compensation leaves as they are (Fluid refuses them)."""
+    """Warnings for sparse gradients, which delay compensation does not change (Fluid refuses them)."""
     ops = facts.program.main_block.ops
     findings: list[Diagnostic] = []
     for update in facts.updates if plan.dc_asgd else ():

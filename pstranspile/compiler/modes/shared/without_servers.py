@@ -1,4 +1,4 @@
-"""The modes without servers, in which trainers reach each other by collective operators.
+"""The modes without servers, in which trainers communicate by collective operators.
 
 In reading order: the plan of a job, which is the trainers and the addresses at which they meet; the start-up programs
 that make the rings; and the base of the modes.
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None, collective: Collective) -> Plan:
-    """The plan of a job in a mode without servers; nothing is placed, so the program and the job say all of it.
+    """The plan of a job in a mode without servers; no parameter is placed, so the plan follows from the program and the
+    job.
 
     A plan file that places parameters is refused. Raises DiagnosticError (`plan-invalid`).
     """
@@ -55,7 +56,9 @@ def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None
 
 
 class StartupTemplate:
-    """The start-up program of all trainers of a job but for what depends on the rank, worked out once."""
+    """The common part of the start-up programs of all trainers of a job, computed once; only the part that depends on
+    the rank is left out.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,8 @@ class StartupTemplate:
         in_one_process: bool,
         snapshot: Callable[[Var, Origin | None], tuple[Var, Op] | None],
     ):
-        """`known` are parameters even where the start-up program declares them otherwise; `left_out` stay apart.
+        """`known` are parameters, whatever the start-up program declares; `left_out` do not take part in collective
+        operations.
 
         `in_one_process`: the rings join devices of one process. `snapshot` gives the variable that keeps a copy of a
         parameter, and the op that fills it, if there is one.
@@ -87,7 +91,7 @@ class StartupTemplate:
         self.closing: tuple[Op, ...] = ()
         if not in_one_process:
             self.closing = (*(_broadcast(name, i % rings, makers.get(name, whole)) for i, name in enumerate(shared)),)
-            if last is not None:  # Fluid waits by the name its loop over the parameters ended on
+            if last is not None:  # Fluid waits with the name of the last parameter of its loop
                 waits = wait_for_rings(last, rings, OpRole.FORWARD, made(whole, WAIT_BROADCASTS))
                 self.closing += tuple(waits)
         for name in shared:
@@ -127,19 +131,19 @@ def _broadcast(parameter: str, ring: int, origin: Origin | None) -> Op:
 
 
 def scale(name: str, trainers: int, role: OpRole, origin: Origin | None) -> Op:
-    """Divides a variable, in place, by the number of trainers."""
+    """An op that divides a variable, in place, by the number of trainers."""
     return make_op(
         "scale", {"X": [name]}, {"Out": [name]}, {"scale": float32(1.0 / trainers)}, role=role, origin=origin
     )
 
 
 def wait_for_computing(name: str, role: OpRole, origin: Origin | None = None) -> Op:
-    """Lets communication start after all computations before this."""
+    """An op that makes communication wait for all computations before it."""
     return make_op("c_sync_calc_stream", {"X": [name]}, {"Out": [name]}, role=role, origin=origin)
 
 
 def sum_over_ring(reduction: Reduction, role: OpRole, origin: Origin | None = None) -> Op:
-    """Sums a variable, in place, over all trainers of its ring."""
+    """An op that sums a variable, in place, over all trainers of its ring."""
     names = [reduction.variable]
     return make_op(
         "c_allreduce_sum", {"X": names}, {"Out": names}, {"ring_id": reduction.ring}, role=role, origin=origin
@@ -147,14 +151,14 @@ def sum_over_ring(reduction: Reduction, role: OpRole, origin: Origin | None = No
 
 
 def wait_for_rings(name: str, rings: int, role: OpRole, origin: Origin | None = None) -> Iterator[Op]:
-    """Lets computation go on after all communications of every ring; `name` only carries the order."""
+    """Ops that make computation wait for all communication on every ring; `name` only carries the order."""
     for ring in range(rings):
         attrs = {"ring_id": ring}
         yield make_op("c_sync_comm_stream", {"X": [name]}, {"Out": [name]}, attrs, role=role, origin=origin)
 
 
 class CollectiveFacts(NamedTuple):
-    """What is summed over the trainers of a module, and on how many rings; `findings` are warnings."""
+    """The variables of a module that are summed over the trainers, and the number of rings; `findings` are warnings."""
 
     module: Module
     rings: int
@@ -169,20 +173,22 @@ class CollectiveMode(ABC):
     """Whether the rings join the devices of one process."""
 
     def snapshot(self, var: Var, origin: Origin | None) -> tuple[Var, Op] | None:
-        """The variable that keeps a copy of a parameter from the start on, and the op that fills it; None for none."""
+        """The variable with a copy of a parameter from the start on, and the op that fills it; None if there is
+        none.
+        """
         del var, origin
         return None
 
     @abstractmethod
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-        """What is summed, and what is wrong with it."""
+        """The variables to sum, and findings."""
 
     @abstractmethod
     def emit_main(self, program: Program, reductions: tuple[Reduction, ...], trainers: int, rings: int) -> Program:
         """The main program of every trainer."""
 
     def analyze(self, module: Module, job: Job, steps: Steps) -> CollectiveFacts:
-        """What is summed on which ring. Raises DiagnosticError."""
+        """The variables to sum, with their rings. Raises DiagnosticError."""
         rings = 1 if self.in_one_process else job.nccl_comm_num
         reductions, findings = steps.run("place-collectives", self.find, module, rings)
         raise_errors(findings)
@@ -224,7 +230,7 @@ class CollectiveJob:
         left_out = {v.name for p in (source, main) for v in p.parameters() if is_left_out(p, v.name)}
         left_out -= {
             v.name for v in main.parameters() if not is_left_out(main, v.name)
-        }  # where they differ, @main counts
+        }  # if declarations differ, @main's is used
         return StartupTemplate(
             source,
             self._rings,
@@ -241,9 +247,9 @@ class CollectiveJob:
         return Role(f"trainer_{index}", main, startup)
 
     def pserver(self, endpoint: str) -> Role:
-        """There are no servers. Raises KeyError."""
+        """Raises KeyError, as there are no servers."""
         raise KeyError(endpoint)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """An empty tuple: there are no servers."""
+        """Returns an empty tuple, as there are no servers."""
         return ()
