@@ -127,7 +127,7 @@ class Executor:
         return self
 
     def close(self) -> None:
-        """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
+        """Tells the servers of a cluster that this trainer ends. After that, the executor can't run programs."""
         self._closed = True
         for machine in self._machines:
             machine.leave()

@@ -337,7 +337,7 @@ def decorate(
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = True,
 ) -> OptimizerWithMixedPrecision:
-    """The optimizer with mixed precision."""
+    """An optimizer that trains with mixed precision, and updates with the given one."""
     return OptimizerWithMixedPrecision(
         optimizer,
         amp_lists or AutoMixedPrecisionLists(),

@@ -105,7 +105,7 @@ class Operator:
         return name in self.attr_names
 
     def attr(self, name: str) -> Any:
-        """The value of an attribute. Raises ValueError for one that the op does not carry."""
+        """The value of an attribute. Raises ValueError for an attribute that the op does not carry."""
         if name == ROLE:
             return int(self.frozen.role or 0)
         if name == ROLE_VARS:

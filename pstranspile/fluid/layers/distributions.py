@@ -205,7 +205,7 @@ class MultivariateNormalDiag(Distribution):
             (self.scale,), _ = _parameters("MultivariateNormalDiag", {"scale": scale}, kinds)
 
     def _parts(self, value: Any) -> tuple[Any, Any]:
-        """A matrix of ones, and the unit matrix."""
+        """A matrix of ones and the identity matrix, with the dims of `value`."""
         dims = list(value.shape)
         ones = tensor.ones(shape=dims, dtype=self.loc.dtype)
         return ones, tensor.diag(tensor.ones(shape=dims[:1], dtype=self.loc.dtype))

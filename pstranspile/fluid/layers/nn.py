@@ -439,7 +439,7 @@ def resize_trilinear(
 
 @checked
 def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
-    """A row of `depth` elements for each id [..., 1], 1 at the id."""
+    """A row of `depth` elements for each id [..., 1], all 0 but a 1 at the id."""
     return hot_rows("one_hot", input, depth, allow_out_of_range)
 
 

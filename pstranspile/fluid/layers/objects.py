@@ -129,7 +129,7 @@ def renamed(attr: Any, suffix: str) -> Any:
 
 
 def kept_where(new: Any, old: Any, mask: Any) -> Any:
-    """`new` in the rows where the mask is 1, `old` where it is 0."""
+    """The rows of `new` where the mask is 1, and those of `old` where it is 0."""
     return nn.elementwise_mul(new, mask, axis=0) - nn.elementwise_mul(old, mask - 1, axis=0)
 
 

@@ -347,7 +347,7 @@ class ArgSpec(NamedTuple):
 
 
 def getargspec(function: Callable[..., Any]) -> ArgSpec:
-    """The arguments of a function that has no keyword-only ones. Raises ValueError for one that has."""
+    """The arguments of a function. Raises ValueError for a function with keyword-only arguments."""
     found = inspect.getfullargspec(function)
     if found.kwonlyargs:
         raise ValueError(f"{function} has arguments that are given by name only")

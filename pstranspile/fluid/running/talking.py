@@ -280,7 +280,7 @@ class Talker:
             raise RuntimeError(str(problem)) from None
 
     def leave(self) -> None:
-        """Tells the servers that were called, and are still there, that no more calls come."""
+        """Tells the servers that programs have called, and that are still running, that the trainer ends."""
         remotes = {name: remote for _, client in self._clients.values() for name, remote in client.remotes.items()}
         self._clients.clear()
         for remote in remotes.values():

@@ -227,9 +227,9 @@ class DistributeTranspiler:
     ) -> None:
         """Compiles the main `program` and its `startup_program` for the servers in the comma-separated `pservers`.
 
-        Without these arguments it compiles the default programs of `pstranspile.fluid`; of programs that were
-        transpiled before it takes the originals. Port 0 stands for a free port; a server writes its number to a file as
-        Fluid's servers do (`/tmp/paddle.PID.port`).
+        Without programs it compiles the default ones of `pstranspile.fluid`; for programs that were transpiled before,
+        it compiles their originals. Port 0 stands for a free port; a server writes its number to a file as Fluid's
+        servers do (`/tmp/paddle.PID.port`).
 
         In the modes `nccl2` and `collective` there are no servers: `trainers` are comma-separated endpoints, and
         `current_endpoint`, if given, must be that of trainer `trainer_id` (ValueError). With servers, a server may pass

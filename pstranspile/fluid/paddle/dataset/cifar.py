@@ -45,22 +45,22 @@ def _reader(file: str, part: str, labels: bytes, cycle: bool) -> Callable[[], It
 
 
 def train10(cycle: bool = False) -> Callable[[], Iterator[Any]]:
-    """Images of ten classes to train on."""
+    """A reader of the images of ten classes for training."""
     return _reader("cifar-10-python.tar.gz", "data_batch", b"labels", cycle)
 
 
 def test10(cycle: bool = False) -> Callable[[], Iterator[Any]]:
-    """Images of ten classes to test on."""
+    """A reader of the images of ten classes for tests."""
     return _reader("cifar-10-python.tar.gz", "test_batch", b"labels", cycle)
 
 
 def train100() -> Callable[[], Iterator[Any]]:
-    """Images of a hundred classes to train on."""
+    """A reader of the images of a hundred classes for training."""
     return _reader("cifar-100-python.tar.gz", "train", b"fine_labels", False)
 
 
 def test100() -> Callable[[], Iterator[Any]]:
-    """Images of a hundred classes to test on."""
+    """A reader of the images of a hundred classes for tests."""
     return _reader("cifar-100-python.tar.gz", "test", b"fine_labels", False)
 
 
