@@ -35,6 +35,10 @@ from pstranspile.ops import schema_of
 # What Fluid 1.8.5 can't read, or computes differently: attributes that have a meaning or a kind only in Paddle 2.x.
 
 
+_NEWER_SLOTS = frozenset({"GradShare", "Moment2Max", "Updates"})
+"""Inputs of optimizers by which they compute what PyTorch's do: dampening, amsgrad and the decay of Adagrad's rate."""
+
+
 def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
     """A warning for each type of op and attribute of these programs that Fluid 1.8.5 does not know."""
     found: dict[tuple[str, str], Diagnostic] = {}
@@ -45,6 +49,11 @@ def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
                 if spec.later and op.attrs.get(name) and (op.type, name) not in found:
                     message = f"{name} is a formula of Paddle 2.x; Fluid 1.8.5 does not know it, and computes its own"
                     found[op.type, name] = at_op("desc-newer", message, op, focus=name, severity=Severity.WARNING)
+            for slot in _NEWER_SLOTS.intersection(slot for slot, names in op.inputs.items() if names):
+                message = f"{slot} is an input that Fluid 1.8.5 does not have; it can't run the program"
+                found.setdefault(
+                    (op.type, slot), at_op("desc-newer", message, op, focus=slot, severity=Severity.WARNING)
+                )
             for name in (name for name, value in op.attrs.items() if isinstance(value, Double)):
                 message = f"{name} is a FLOAT64, a kind of attribute of Paddle 2.x; Fluid 1.8.5 can't read the program"
                 found.setdefault(

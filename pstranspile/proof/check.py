@@ -163,7 +163,7 @@ def check(
         refuse_turns(programs)
         rows, feeds = feeds, batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
         fed = rows.feeds([module.main] * job.trainers)[1]
-    buffers = job.mode == "ddp"
+    buffers = job.mode == "ddp" and bool(module.example)  # of a model that was traced
     workload = Workload(module, programs, steps or STEPS, progress, shares, watch, buffers=buffers)
     if steps is None:
         workload.limit_to(_usual_steps(workload, feeds))

@@ -43,10 +43,16 @@ EXTRA_SLOTS = {
     "batch_norm_grad": {"Mean": "given with use_global_stats", "Variance": "given with use_global_stats"},
 }
 EXTRA_SLOTS["adadelta"] = {"LearningRate": "given with scaled"}
+EXTRA_SLOTS["momentum"] = {"GradShare": "given with dampening, as PyTorch has it"}
+EXTRA_SLOTS["adam"] = {"Moment2Max": "given with amsgrad, as PyTorch has it"}
+EXTRA_SLOTS["adagrad"] = {"Updates": "given with rate_decay, as PyTorch has it"}
 EXTRA_SLOTS["inplace_abn_grad"] = EXTRA_SLOTS["batch_norm_grad"]
 EXTRA_OUTPUTS = {
     "yolov3_loss_grad": {"GTBox@GRAD", "GTLabel@GRAD", "GTScore@GRAD"},
     "lamb": {"Beta1PowOut", "Beta2PowOut"},
+    "momentum": {"GradShareOut"},
+    "adam": {"Moment2MaxOut"},
+    "adagrad": {"UpdatesOut"},
 }
 """Slots that the gradient op of a program names and leaves empty."""
 EXTRA_ATTRS = {
@@ -143,7 +149,7 @@ OPTIMIZERS = {
     "momentum": "Velocity",
     "lars_momentum": "Velocity",
     "dgc_momentum": "Velocity",
-    "adam": "Moment1 Moment2",
+    "adam": "Moment1 Moment2 Moment2Max",
     "adamax": "Moment InfNorm",
     "lamb": "Moment1 Moment2",
     "adagrad": "Moment",

@@ -95,9 +95,8 @@ def read_arrays(
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
     except DAMAGE as problem:
-        # Numpy takes any file that is not an archive for a pickle, and its error explains how to load one, which would
-        # mislead.
-        reason = "" if "pickle" in str(problem) else f": {problem}"
+        # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
+        reason = "" if "pickle" in str(problem) else f": {_reason(problem)}"
         kind = kind_of(beginning(file), file)
         if kind is not None and kind != ARRAYS:
             raise _refuse(file, f"not an .npz file: {kind}") from None
@@ -325,7 +324,11 @@ def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
             raise _refuse(file, f"{name} is no array")
         return value
     except DAMAGE as problem:
-        held = "it holds Python objects, not numbers" if "Object arrays" in str(problem) else f"damaged: {problem}"
+        held = (
+            "it holds Python objects, not numbers"
+            if "Object arrays" in str(problem)
+            else f"damaged: {_reason(problem)}"
+        )
         raise _refuse(file, f"the array {name} can't be read, {held}") from None
 
 
@@ -350,3 +353,13 @@ def arrays_as_bytes(arrays: Mapping[str, Any], path: str) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
+
+
+_MOST_SHOWN = 160
+"""The characters of an error's text that a message repeats: texts of damaged files stand in it."""
+
+
+def _reason(problem: Exception) -> str:
+    """What numpy says of a damaged file: the first line, as further ones say how to read files that are not trusted."""
+    line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    return line if len(line) <= _MOST_SHOWN else f"{line[: _MOST_SHOWN - 3]}..."

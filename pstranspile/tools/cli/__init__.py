@@ -39,6 +39,11 @@ BROKEN_PIPE = 141
 """The exit code after a closed pipe, as shells report it (128 + SIGPIPE)."""
 
 
+_OF_NO_STREAM = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""Errors that name no file and are of no stream: no folder for temporary files is there, or the system gives a process
+no more descriptors, no more processes, or no memory for one."""
+
+
 class Verb(NamedTuple):
     """A command: the module that holds it (`run(arguments) -> exit code`), and what it does."""
 
@@ -121,9 +126,10 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
         return _report(problem)
     except OSError as problem:  # what commands read and write by name has diagnostics; this is stdin or stdout
         name = "standard input or output: " if problem.filename is None else f"{problem.filename}: "
-        if problem.filename is None and problem.errno == errno.ENOENT:
-            name = ""  # a folder for temporary files that is nowhere
-        print(f"pstranspile: error: {name}{problem.strerror or problem}", file=sys.stderr)
+        if problem.filename is None and problem.errno in _OF_NO_STREAM:
+            name = ""
+        hint = "; `ulimit -n` says how many a process may have, and raises it" if problem.errno == errno.EMFILE else ""
+        print(f"pstranspile: error: {name}{problem.strerror or problem}{hint}", file=sys.stderr)
         _silence_stdout()
         return FINDINGS
     except MemoryError as problem:

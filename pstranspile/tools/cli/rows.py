@@ -30,7 +30,8 @@ _WRITTEN = {
 
 def run(arguments: Sequence[str]) -> int:
     """Writes the rows, or the counts, and says how many there are."""
-    parser = _parser()
+    counting = any(word.partition("=")[0] == "--histogram" for word in arguments)
+    parser = _parser(counting=counting)
     options = parser.parse_args(arguments)
     of_checkpoint = [name for name in ("checkpoint", "table", "since") if getattr(options, name) is not None]
     if options.histogram is not None:
@@ -41,9 +42,6 @@ def run(arguments: Sequence[str]) -> int:
             parser.error("--histogram counts the ids in data, which --feed names")
         check_feed(parser, options)
         return _count(options)
-    missing = [name.upper() for name in ("checkpoint", "table") if getattr(options, name) is None]
-    if missing:
-        parser.error(f"the following arguments are required: {', '.join(missing)}")
     if options.feed:
         parser.error("--feed names data, whose ids --histogram INPUT counts")
     try:
@@ -59,7 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, counting: bool) -> argparse.ArgumentParser:
+    """The options; CHECKPOINT and TABLE are needed unless ids are to be counted."""
     parser = make_parser(
         "rows",
         DESCRIPTION,
@@ -70,9 +69,12 @@ def _parser() -> argparse.ArgumentParser:
         ],
     )
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", nargs="?", help="a checkpoint, or a folder of them: the newest is taken"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        nargs="?" if counting else None,
+        help="a checkpoint, or a folder of them: the newest is taken",
     )
-    parser.add_argument("table", metavar="TABLE", nargs="?", help="the name of the table")
+    parser.add_argument("table", metavar="TABLE", nargs="?" if counting else None, help="the name of the table")
     parser.add_argument(
         "-o",
         "--output",

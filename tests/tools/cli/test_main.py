@@ -1,11 +1,13 @@
 """The command line as a whole: help, exit codes, where things are printed."""
 
+import errno
 import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pstranspile import __version__
@@ -196,6 +198,14 @@ def test_programs_that_do_not_link_are_told_at_the_op(monkeypatch, capsys):
         (MemoryError("Unable to allocate 3 GiB"), "there is not enough memory: Unable to allocate 3 GiB"),
         (MemoryError(), "there is not enough memory"),
         (FileNotFoundError(2, "No usable temporary directory found"), "No usable temporary directory found"),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "Too many open files; `ulimit -n` says how many a process may have, and raises it",
+        ),
+        (OSError(errno.ENFILE, "Too many open files in system"), "Too many open files in system"),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily unavailable"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory"),
+        (OSError(errno.ENOSPC, "No space left on device"), "standard input or output: No space left on device"),
     ],
 )
 def test_what_the_machine_lacks_is_no_fault_of_the_program(problem, told, monkeypatch, capsys):
@@ -205,6 +215,23 @@ def test_what_the_machine_lacks_is_no_fault_of_the_program(problem, told, monkey
     monkeypatch.setattr("pstranspile.frontends.loading.load", lacking)
     assert main(["verify", PROGRAM]) == 1
     assert capsys.readouterr().err == f"pstranspile: error: {told}\n"
+
+
+def test_too_few_descriptors_for_processes(tmp_path):
+    """It is told in one line what is short, whichever of the many files was the one too many."""
+    np.savez(tmp_path / "fed.npz", x=np.ones((1, 12, 13), "float32"), y=np.ones((1, 12, 1), "float32"))
+    command = ["launch", PROGRAM, "--pservers", "6", "--trainers", "6", "--feed", "fed.npz", "--steps", "1"]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -n 24 && exec "$@"', "-", sys.executable, "-m", "pstranspile", *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Too many open files; `ulimit -n`" in done.stderr
+    assert "standard" not in done.stderr
 
 
 def test_interrupt(monkeypatch, capsys):

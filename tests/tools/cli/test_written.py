@@ -311,7 +311,7 @@ AS_IT_GOES = {
 
 READ = {
     *("--startup", "--meta", "--config", "--faults", "--feed", "--columns", "--init", "--check", "--plan", "--from"),
-    *("--tls", "--resume", "--against", "--replay", "--begin", "--program", "--since"),
+    *("--tls", "--resume", "--against", "--replay", "--begin", "--program", "--since", "--histogram", "--carried"),
 }
 """Options that name what is read."""
 
