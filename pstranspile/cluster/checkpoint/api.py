@@ -60,7 +60,7 @@ def save_cluster(
     dealing: Dealing | None = None,
     settings: Settings | None = None,
 ) -> Manifest:
-    """Writes a checkpoint of a cluster that stands between two steps. Raises DiagnosticError.
+    """Writes a checkpoint of a cluster that is between two steps. Raises DiagnosticError.
 
     `dealing` says how rows of data were dealt (default: as those that the cluster is fed); `settings` are others that
     decide the run's numbers (default: what is known of the cluster).

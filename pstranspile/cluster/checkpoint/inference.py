@@ -302,14 +302,15 @@ def save_inference_model(
     remote_tables: bool = False,
     program: str = MAIN,
 ) -> tuple[str, ...]:
-    """Writes the program that computes `targets` from `feeds`, and its parameters whole; gives what it fetches.
+    """Writes the program that computes `targets` from `feeds`, and its parameters whole; returns the names of the
+    variables that it fetches.
 
     `program` is the name of the program of the module that is cut down, where there are several.
 
-    Of a job in a cluster it is the source program that is cut down, so tables are looked up where the model runs;
-    rows of a distributed table that no lookup ever asked for are zeros. With `remote_tables` it is the
-    trainer's, which goes on asking the servers for rows of tables. Files are as in Fluid, and none is replaced
-    before all are written. Raises DiagnosticError.
+    Of a job in a cluster it is the source program that is cut down, so tables are looked up where the model runs; rows
+    of a distributed table that no lookup ever asked for are zeros. With `remote_tables` it is the trainer's, which goes
+    on asking the servers for rows of tables. Files are as in Fluid, and none is replaced before all are written. Raises
+    DiagnosticError.
     """
     module = job if isinstance(job, Module) else job.trainer(0).module if remote_tables else job.source
     if program not in module.programs:

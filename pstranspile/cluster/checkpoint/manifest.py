@@ -241,7 +241,7 @@ class Manifest(NamedTuple):
 
     `step` counts the steps that were done; `steps` those of each machine that runs steps, for its random numbers.
     `seed` is the seed the job ran with, None if it was the program's own. `dealing` says how rows of data were dealt to
-    trainers, if any were. `settings` are others that decide the run's numbers (`checkpoint/settings.py`); earlier
+    trainers, if any were. `settings` are others that decide the run's numbers (see `Settings`); earlier
     versions recorded none.
     """
 

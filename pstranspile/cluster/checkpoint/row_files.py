@@ -46,7 +46,7 @@ Tables: TypeAlias = "list[tuple[int, LargeTable]]"
 def save_rows(
     machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str], *, rows: Rows = "all"
 ) -> int:
-    """Writes rows of a large table to a new folder; gives how many.
+    """Writes rows of a large table to a new folder; returns how many.
 
     `machines` and `job` are those of `save_checkpoint`. With "all" and "changed", the record of changed rows is
     emptied. Raises DiagnosticError; ValueError for other `rows`.
@@ -73,7 +73,7 @@ def export_rows(
     rows: Rows = "all",
     since: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Writes rows of a large table in a checkpoint, the newest of its folder, to a new folder; gives how many.
+    """Writes rows of a large table in a checkpoint, the newest of its folder, to a new folder; returns how many.
 
     "changed" are those that differ from the earlier checkpoint `since`. Raises DiagnosticError; ValueError if only one
     of these two is given.
@@ -93,7 +93,7 @@ def export_rows(
 
 
 def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
-    """What a large table holds in a checkpoint. Raises DiagnosticError."""
+    """The rows of a large table in a checkpoint. Raises DiagnosticError."""
     with closing(Source(checkpoint)) as source:
         _, state = read_checkpoint(source.place)
     if table not in state.large:

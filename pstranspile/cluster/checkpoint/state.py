@@ -83,7 +83,7 @@ Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
 
 
 Memory: TypeAlias = Mapping[str, Mapping[str, Array]]
-"""What machines keep besides their variables: arrays by name, by role name."""
+"""The state of machines besides their variables: arrays by name, by role name."""
 
 
 class Copy(NamedTuple):

@@ -21,19 +21,21 @@ from pstranspile.ir.model import Location
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array
 
-# Files with a row on each line, in blocks of whole lines. Blank lines are no rows.
+# Files with a row on each line, read in blocks of whole lines. Blank lines are not rows.
 
 BLOCK = 1 << 22
-"""Bytes that a block has, and what its last line has beyond them."""
+"""The bytes of a block, to which the rest of its last line is added."""
 
 LONGEST = 1 << 28
-"""Bytes that a line may have. A file without line ends, as one that is nothing but a hole, is no file of rows."""
+"""The most bytes of a line. A file without line ends, such as one that is nothing but a hole, is not a file of rows."""
 
 _NEWLINE, _RETURN = 10, 13
 
 
 class Lines(NamedTuple):
-    """The rows of a block: where their text starts and stops, and which line of the block each is, counted from 0."""
+    """The rows of a block: the positions where their text starts and stops, and the number of each one's line, counted
+    from 0.
+    """
 
     data: bytes
     starts: Array
@@ -44,17 +46,17 @@ class Lines(NamedTuple):
         return len(self.starts)
 
     def text(self, row: int) -> bytes:
-        """The text of a row, without the end of its line."""
+        """The text of a row, without its line end."""
         return self.data[int(self.starts[row]) : int(self.stops[row])]
 
     def without(self, rows: Iterable[int]) -> bytes:
-        """The text of all other rows, each with the end of its line."""
+        """The text of all other rows, each with its line end."""
         left = set(rows)
         return b"".join(self.text(row) + b"\n" for row in range(len(self)) if row not in left)
 
 
 def lines_of(data: bytes) -> Lines:
-    """The rows of a block."""
+    """Finds the rows of a block."""
     array = np.frombuffer(data, "uint8")
     ends = np.flatnonzero(array == _NEWLINE)
     if len(array) and array[-1] != _NEWLINE:
@@ -66,7 +68,7 @@ def lines_of(data: bytes) -> Lines:
 
 
 def blocks(file: str) -> Generator[tuple[int, bytes]]:
-    """The blocks of a file, each with the byte that it begins with. Raises DiagnosticError."""
+    """Yields the blocks of a file, each with the offset of its first byte. Raises DiagnosticError."""
     with open_file(file) as stream:
         at, left, rest = 0, 0, list[bytes]()
         while data := stream.read(BLOCK):
@@ -85,7 +87,9 @@ def blocks(file: str) -> Generator[tuple[int, bytes]]:
 
 
 def first_line(file: str, *, blank: bool = True) -> bytes:
-    """The first line of a file, with its end; without `blank` the first that is not blank. Raises DiagnosticError."""
+    """The first line of a file, with its line end; with `blank=False` the first that is not blank. Raises
+    DiagnosticError.
+    """
     with open_file(file) as stream:
         while line := stream.readline(LONGEST + 1):
             if len(line) > LONGEST:
@@ -96,7 +100,7 @@ def first_line(file: str, *, blank: bool = True) -> bytes:
 
 
 def too_long(file: str) -> DiagnosticError:
-    """The error for a file with a line that no row has."""
+    """The error for a file with a line that is too long for a row."""
     return refused(file, f"it has a line of more than {LONGEST >> 20} MiB, which no row has")
 
 
@@ -108,7 +112,7 @@ def read_block(unit: Unit) -> bytes:
 
 
 def units_of(file: str, header: int = 0) -> list[Unit]:
-    """The units of a file, which are its blocks; `header` is how many bytes the line of names has."""
+    """The units of a file, which are its blocks; `header` is the number of bytes of the line with the names."""
     result: list[Unit] = []
     first = line = 0
     for place, data in blocks(file):
@@ -122,36 +126,36 @@ def units_of(file: str, header: int = 0) -> list[Unit]:
     return result
 
 
-# Numbers of text, many at once: where they stand in a block, and what they are.
+# Conversion of many numbers in text at once: their positions in a block, and their values.
 
 _SPACE, _DOT, _MINUS, _PLUS, _ZERO = 32, 46, 45, 43, 48
 
 _LONGEST = 21
-"""Characters of a word that may be a number of 19 digits: these, a sign, a dot."""
+"""The most characters of a word that may be a number of 19 digits: the digits, a sign and a dot."""
 
 _BYTES = 1 << 17
-"""Bytes that are looked at together, so that intermediate values stay in the processor's cache."""
+"""Bytes that are processed together, so that intermediate values stay in the processor's cache."""
 
 _WORDS = 1 << 15
-"""Words that are looked at together."""
+"""Words that are processed together."""
 
 
 class Words(NamedTuple):
-    """The words of a text, which white space divides: where each starts and stops."""
+    """The words of a text, separated by white space: the positions where each starts and stops."""
 
     data: Array
     starts: Array
     stops: Array
 
     def text(self, word: int) -> str:
-        """A word."""
+        """The text of a word."""
         return self.data[int(self.starts[word]) : int(self.stops[word])].tobytes().decode("ascii", "replace")
 
 
 class Numbers(NamedTuple):
-    """The numbers that words are: `digits` over ten to the power of `scale`, below 0 where `negative`.
+    """The numbers that words stand for: `digits` divided by ten to the power of `scale`, negative where `negative`.
 
-    `odd` marks words that are no such number, or one of more digits than 64 bits hold.
+    `odd` marks words that are not such a number, or that have more digits than 64 bits hold.
     """
 
     digits: Array
@@ -161,7 +165,7 @@ class Numbers(NamedTuple):
 
 
 def words_of(data: bytes) -> Words:
-    """The words of a text."""
+    """Finds the words of a text."""
     array = np.frombuffer(data, "uint8")
     found: list[Array] = []
     for at in range(0, len(array), _BYTES):
@@ -178,7 +182,7 @@ def words_of(data: bytes) -> Words:
 
 
 def numbers_of(words: Words) -> Numbers:
-    """What the words are as numbers."""
+    """Converts words to numbers."""
     made = [
         _numbers(Words(words.data, words.starts[at : at + _WORDS], words.stops[at : at + _WORDS]))
         for at in range(0, max(len(words.starts), 1), _WORDS)
@@ -189,7 +193,7 @@ def numbers_of(words: Words) -> Numbers:
 def _numbers(words: Words) -> Numbers:
     sizes = words.stops - words.starts
     count, longest = len(sizes), min(int(sizes.max(initial=0)), _LONGEST)
-    # short words first, so that those that have a character more are the rest, wherever they stand
+    # words are sorted by length, so that those with a further character are the last ones
     order = np.minimum(sizes, _LONGEST + 1).astype("uint16").argsort(kind="stable")
     starts, sizes = words.starts[order], sizes[order]
     begins = sizes.searchsorted(np.arange(longest), side="right").tolist()
@@ -222,14 +226,14 @@ def _numbers(words: Words) -> Numbers:
 
 
 def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
-    """The chosen words as int64, and which of them are no whole numbers. Ids of 64 bits keep their bits."""
+    """The chosen words as int64, and a mask of those that are no whole numbers. Ids of 64 bits keep their bits."""
     values = numbers.digits[chosen]
     wrong = numbers.odd[chosen] | numbers.scale[chosen].astype(bool)
     result = values.view("int64").copy()
     minus = numbers.negative[chosen]
     wrong |= (minus & (values > 1 << 63)) | (~minus & False)
     result[minus] = -result[minus]
-    for index in np.flatnonzero(numbers.odd[chosen]).tolist():  # too long to be surely within 64 bits, or no number
+    for index in np.flatnonzero(numbers.odd[chosen]).tolist():  # no number, or one that may be too long for 64 bits
         number = whole_number(words.text(int(chosen[index])))
         if number is not None:
             result[index] = number - (1 << 64) * (number >= 1 << 63)
@@ -238,7 +242,7 @@ def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Arra
 
 
 def whole_number(text: str) -> int | None:
-    """The whole number that a word is, None if it is none or 64 bits don't hold it."""
+    """The whole number that a word stands for; None if it stands for none, or for one that 64 bits can't hold."""
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
     short = digits.lstrip("0") or digits[:1]  # Python refuses to convert thousands of digits
     if not (digits.isascii() and digits.isdecimal()) or len(short) > 20:
@@ -248,7 +252,7 @@ def whole_number(text: str) -> int | None:
 
 
 def floats(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
-    """The chosen words as float64, correctly rounded, and which of them are no numbers."""
+    """The chosen words as float64, correctly rounded, and a mask of those that are no numbers."""
     digits, scale = numbers.digits[chosen], numbers.scale[chosen]
     result = digits.astype("float64") / _POWERS[np.minimum(scale, len(_POWERS) - 1)]
     result[numbers.negative[chosen]] *= -1
@@ -269,19 +273,23 @@ _POWERS = 10.0 ** np.arange(23)
 # Fluid's MultiSlot text: on each line, for every slot in turn, how many values it has, and these values.
 
 _VISIBLE = bytes(63 if byte < 32 and byte not in b"\t\n\v\f\r" else byte for byte in range(256))
-"""Each byte as it is, control characters as question marks: they are no white space, and no part of a number."""
+"""A translation of bytes that makes control characters question marks: they are neither white space nor part of a
+number.
+"""
 
 
 class _Slot(NamedTuple):
-    """What the lines have of a slot: the word that its values begin with, and how many there are."""
+    """The values of a slot in the lines: the index of each line's first value among the words, and the number of
+    values.
+    """
 
     first: Array
     count: Array
 
 
 class MultiSlotReader:
-    """A file of MultiSlot text. Slots are the names that are given, else the inputs in the order of their declaration;
-    those that no input takes are left out.
+    """Reads a file of MultiSlot text. The slots have the given names, or else those of the inputs in the order of their
+    declaration; slots that no input takes are left out.
     """
 
     def __init__(self, file: str, wanted: Wanted):
@@ -305,7 +313,7 @@ class MultiSlotReader:
 
 
 class _Block:
-    """A block being read."""
+    """A block that is being read."""
 
     def __init__(self, slots: list[str], inputs: dict[str, list[Input]], unit: Unit, data: bytes):
         self.slots, self.inputs, self.unit = slots, inputs, unit
@@ -315,7 +323,7 @@ class _Block:
         self.reasons: dict[int, str] = {}
 
     def chunk(self) -> Chunk:
-        """The rows."""
+        """The rows of the block."""
         rows, slots = self._structure()
         rows = self._fitting(rows, slots)
         columns: dict[str, Column] = {}
@@ -332,7 +340,7 @@ class _Block:
         return Chunk(len(self.lines), columns, bad)
 
     def _structure(self) -> tuple[Array, dict[str, _Slot]]:
-        """The rows that have all slots and nothing else, and where the slots are in these."""
+        """The rows that have all slots and nothing else, and the positions of the slots in them."""
         rows = np.arange(len(self.lines))
         at = np.searchsorted(self.words.starts, self.lines.starts)
         ends = np.searchsorted(self.words.starts, self.lines.stops)
@@ -362,7 +370,7 @@ class _Block:
         return rows[good], at[good], ends[good]
 
     def _fitting(self, rows: Array, slots: dict[str, _Slot]) -> Array:
-        """Those of the rows that have as many values as the inputs take; `slots` then are of these."""
+        """The rows among `rows` that have as many values as the inputs take; `slots` are restricted to them."""
         for name, wanted in self.inputs.items():
             for one in wanted:
                 count = slots[name].count
@@ -373,7 +381,7 @@ class _Block:
         return rows
 
     def _column(self, one: Input, slot: _Slot, name: str, rows: Array) -> Column:
-        """What an input takes; rows with words that are no such numbers have any values."""
+        """The column of an input; the values of rows with words that are no such numbers are arbitrary."""
         ends = np.cumsum(slot.count)
         total = int(ends[-1]) if len(ends) else 0
         chosen = np.arange(total) + np.repeat(slot.first - ends + slot.count, slot.count)
@@ -389,39 +397,43 @@ class _Block:
         return Column(values, (np.concatenate([[0], ends // one.width]),)) if one.levels else Column(values)
 
 
-# CSV and JSON lines: blocks of lines that Arrow parses; bad lines are looked for by halves.
+# CSV and JSON lines: blocks of lines that Arrow parses; bad lines are found by bisection.
 
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
-"""A number of 64 bits as Arrow reads it, too."""
+"""Matches a hexadecimal number of 64 bits, which Arrow reads too."""
 
 _LARGE = re.compile(rb"\d{19}")
-"""Nineteen digits in a row: the least length of an id that may be too large for int64."""
+"""Matches nineteen digits in a row: the least length of an id that may be too large for int64."""
 
 
 _NUMBERED = re.compile(r"In CSV column #([0-9]+): ")
-"""How Arrow names a column of which it can't convert a value, by its number from 0 on."""
+"""Matches the beginning of Arrow's message about a column with a value that it can't convert; the number is counted
+from 0.
+"""
 
 
 class Why(NamedTuple):
-    """Why a row can't be fed, and the column of the text where that is, counted from 1; 0 for the whole row."""
+    """The reason why a row can't be fed, and the column of the text that is concerned, counted from 1; 0 for the whole
+    row.
+    """
 
     reason: str
     column: int = 0
 
 
 _OF_CELLS = re.compile(r"Expected ([0-9]+) columns, got ([0-9]+)")
-"""What Arrow says of a row of CSV with too many or too few cells."""
+"""Matches Arrow's message about a row of CSV with too many or too few cells."""
 
 _OF_A_CELL = re.compile(
     r"(?P<name>.*?): (?:CSV conversion error to (?P<kind>\S+): invalid value '(?P<value>.*)'"
     r"|Failed to parse string: '(?P<word>.*)' as a scalar of type (?P<type>\S+))",
     re.DOTALL,
 )
-"""What Arrow says of a cell of CSV, or of a word in one."""
+"""Matches Arrow's message about a cell of CSV, or about a word in one."""
 
 
 def _wanted(kind: str) -> str:
-    """What a number must be for a type of Arrow: `int64`, `float`."""
+    """A description of the valid numbers for a type of Arrow: `int64`, `float`."""
     if kind.startswith("bool"):
         return "truth value (true or false)"
     bits = re.search("int([0-9]+)", kind)
@@ -429,7 +441,7 @@ def _wanted(kind: str) -> str:
 
 
 def _why_of_cells(text: bytes, said: str) -> Why:
-    """Why a row of CSV can't be fed, of which Arrow has said this."""
+    """The reason why a row of CSV can't be fed, from Arrow's message about it."""
     shape = _OF_CELLS.match(said)
     if shape:
         cells = f"{shape[2]} cell{'' if shape[2] == '1' else 's'}"
@@ -443,7 +455,7 @@ def _why_of_cells(text: bytes, said: str) -> Why:
 
 
 def _column(text: bytes, value: str) -> int:
-    """Where a value begins in the text of a row, in characters counted from 1; 0 where it isn't found."""
+    """The position of a value in the text of a row, in characters counted from 1; 0 if it isn't found."""
     return text.decode("utf-8", errors="replace").find(value) + 1 if value else 0
 
 
@@ -453,19 +465,20 @@ def _short(value: object) -> str:
 
 
 LONGEST_SHOWN = 40
-"""Characters of a value that a reason quotes."""
+"""The most characters of a value that a reason quotes."""
 
 
 def json_of(value: object) -> str:
-    """A value as JSON writes it."""
+    """A value in the notation of JSON."""
     import json
 
     return json.dumps(value)
 
 
 def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
-    """Why a line of JSON can't be fed, of which Arrow has said this. `wanted` are the names of columns, and whether
-    they are of whole numbers.
+    """The reason why a line of JSON can't be fed, from Arrow's message about it.
+
+    `wanted` has the names of columns, and whether their values are whole numbers.
     """
     import json
 
@@ -507,7 +520,7 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
 
 
 def _numbers_in(value: Any) -> Generator[Any]:
-    """The values in lists of lists; None is no value."""
+    """Yields the values in nested lists, without None."""
     if isinstance(value, list):
         for one in cast("list[Any]", value):
             yield from _numbers_in(one)
@@ -516,8 +529,8 @@ def _numbers_in(value: Any) -> Generator[Any]:
 
 
 class LineReader:
-    """A file of lines that `parse` makes a table of; it raises what Arrow does for lines that it can't take. `objects`
-    says that they are JSON.
+    """Reads a file of lines that `parse` converts to a table; it raises Arrow's exceptions for lines that it can't
+    convert. `objects`: the lines are JSON.
     """
 
     def __init__(
@@ -536,7 +549,7 @@ class LineReader:
         self._header = header
         self._parse = parse
         self._why = why
-        """Says of the text of a row, and of what Arrow has said of it, why it can't be fed."""
+        """Returns the reason why a row can't be fed, from the row's text and Arrow's message about it."""
 
     def units(self) -> list[Unit]:
         """A unit for each block of lines."""
@@ -580,7 +593,7 @@ class LineReader:
         return Chunk(unit.rows, made.columns, bad, made.names)
 
     def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, Why]) -> None:
-        """Notes those of the rows that can't be parsed, and why."""
+        """Records the rows among `rows` that can't be parsed, with the reasons."""
         import pyarrow
 
         if not rows:
@@ -601,17 +614,17 @@ class LineReader:
 
 
 _MARK = b"\xef\xbb\xbf"
-"""The mark that says UTF-8, which a text may begin with."""
+"""The byte order mark of UTF-8, with which a text may begin."""
 
 _NULL = re.compile(rb"(?:^|[}\n\xbf])[ \t\r]*null")
-"""A null that may stand alone: on a line, or after an object."""
+"""Matches a null that may be a JSON value of its own: on a line, or after an object."""
 
 
 def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, Why]:
-    """The rows of a block that Arrow should not see, and why; `first` says that the block begins the file,
-    `objects` that its lines are JSON.
+    """The rows of a block that must not be given to Arrow, with the reasons. `first`: the block begins the file;
+    `objects`: its lines are JSON.
 
-    Arrow passes over a byte order mark wherever a block begins, and breaks down over a JSON null that is no value.
+    Arrow ignores a byte order mark at the beginning of any block, and fails at a JSON null in place of an object.
     """
     marked = data.find(_MARK, len(_MARK) if first else 0) >= 0
     null = objects and b"null" in data and _NULL.search(data) is not None
@@ -639,19 +652,19 @@ def _is_object(text: bytes) -> bool:
 
 
 def _plain(reason: str) -> str:
-    """What Arrow says of one line, without where it stands in what was parsed."""
+    """Arrow's message about a single line, without the line's position in the parsed text."""
     for mark in ("Row #1: ", "in row 0: ", "JSON parse error: ", "CSV parse error: "):
         reason = reason.replace(mark, "")
     return reason.removesuffix(" in row 0")
 
 
 def _first_line_of(file: str) -> str:
-    """A command that shows the first line of a file."""
+    """A command that prints the first line of a file."""
     return f"head -n 1 {shlex.quote(file)}"
 
 
 def _about_names(names: Sequence[str]) -> list[Note]:
-    """What to say of the first line of a file, which was taken for the names of its columns."""
+    """Notes about the first line of a file, which was taken for the names of its columns."""
     if any(map(_is_number, names)):
         letters = ",".join([*_LETTERS[: len(names)], *(["..."] if len(names) > len(_LETTERS) else [])])
         how = f"name the {len(names):,} columns with --names {letters} (in Python: names=)"
@@ -661,14 +674,14 @@ def _about_names(names: Sequence[str]) -> list[Note]:
 
 
 class _Separated(NamedTuple):
-    """Another sign that stands between the fields of a line, and what to say of it."""
+    """A separator other than the expected one, and what to say about it."""
 
     sign: bytes
     note: str
 
 
 def _about_separator(line: bytes, delimiter: str) -> _Separated | None:
-    """The sign between the fields of a line that lacks the delimiter; None where there is none, or the delimiter is."""
+    """The separator of a line that lacks the delimiter; None if there is none, or if the line has the delimiter."""
     if delimiter.encode() in line:
         return None
     times = {sign: line.count(sign) for sign in (b";", b"\t", b"|", b",") if sign in line}
@@ -696,10 +709,11 @@ def _is_number(text: str) -> bool:
 
 
 def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
-    """A file of comma-separated values. Its first line has the names of the columns, unless these are given.
+    """A reader of comma-separated values. The first line of the file has the names of the columns, unless they are
+    given.
 
-    The numbers of a ragged input stand in one cell, with white space between them; an empty cell is an empty list.
-    Raises DiagnosticError.
+    The numbers of a ragged input are in one cell, separated by white space; an empty cell is an empty list. Raises
+    DiagnosticError.
     """
     require_pyarrow(file)
     import pyarrow
@@ -759,7 +773,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
 
 
 def _words(cells: Any) -> Any:
-    """The words of each cell of a column, none for an empty one."""
+    """The words of each cell of a column; an empty cell has none."""
     import pyarrow
     from pyarrow import compute
 
@@ -775,7 +789,7 @@ def _words(cells: Any) -> Any:
 
 
 def json_reader(file: str, wanted: Wanted) -> LineReader:
-    """A file with a JSON object on each line. Raises DiagnosticError."""
+    """A reader of a file with a JSON object on each line. Raises DiagnosticError."""
     require_pyarrow(file)
     import pyarrow
     from pyarrow import json
@@ -810,7 +824,9 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
 
 
 def _ids_of(data: bytes, name: str) -> list[Any]:
-    """The ids that a column of JSON lines has. Raises what Arrow does."""
+    """The ids in a column of JSON lines: ints, None, or nested lists of them. Raises pyarrow.ArrowInvalid for a line
+    that is not a JSON object.
+    """
     import json
 
     import pyarrow
@@ -822,9 +838,10 @@ def _ids_of(data: bytes, name: str) -> list[Any]:
 
 
 def _with_large_ids(mapped: Sequence[Mapped], parse: Callable[[bytes, Any], Any]) -> Callable[[bytes], Any]:
-    """What makes a table of lines, also of those with ids of 64 bits that int64 doesn't hold.
+    """A function that parses lines to a table, also lines with ids of 64 bits that int64 can't hold.
 
-    `parse` is given lines and the type to read ids as, the last time None: one by one. It raises what Arrow does.
+    `parse` is called with lines and the type for ids; in the last attempt the type is None, and ids are converted one
+    by one. The function raises Arrow's exceptions.
     """
     import pyarrow
 
@@ -845,12 +862,14 @@ def _with_large_ids(mapped: Sequence[Mapped], parse: Callable[[bytes, Any], Any]
 
 
 def _kind(one: Input, ids: Any) -> Any:
-    """The type of Arrow that the numbers of an input are read as; `ids` is that of int64, None for int64 itself."""
+    """The type of Arrow as which the numbers of an input are read; `ids` is used for int64, and None stands for int64
+    itself.
+    """
     return ids if ids is not None and one.dtype == "int64" else type_of(one)
 
 
 def _signed(value: Any) -> Any:
-    """Ids with the bits that they have unsigned, of numbers in lists; None stays. Raises what Arrow does."""
+    """Ids as signed numbers with the same bits, in nested lists; None is unchanged. Raises Arrow's exceptions."""
     import pyarrow
 
     if isinstance(value, list):
@@ -863,10 +882,10 @@ def _signed(value: Any) -> Any:
 
 
 def _numbers_of_column(value: Any) -> Any:
-    """The whole numbers of words in lists. A word that is none stays as it is, and an empty one is no value."""
+    """The whole numbers in nested lists of words. A word that is none is unchanged, and an empty one becomes None."""
     if isinstance(value, list):
         return [_numbers_of_column(one) for one in cast("list[Any]", value)]
-    text = value.strip(" \t") if value else ""  # as Arrow reads numbers, which takes no sign but -
+    text = value.strip(" \t") if value else ""  # Arrow accepts no sign but -
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 16)
     number = whole_number(text) if not text.startswith("+") else None
@@ -874,7 +893,7 @@ def _numbers_of_column(value: Any) -> Any:
 
 
 def _first_object(file: str) -> dict[str, Any] | None:
-    """The object on the first line: its names are those of the columns. None for a file without rows.
+    """The object on the first line, whose names are those of the columns; None for a file without rows.
 
     Raises DiagnosticError.
     """
@@ -904,7 +923,7 @@ def _first_row(file: str) -> int:
 
 
 def _json_type(kind: Any, example: Any) -> Any:
-    """Numbers of a type, in lists as deep as those of an example."""
+    """The type of Arrow for numbers of a type in lists nested as deeply as those of an example."""
     import pyarrow
 
     while isinstance(example, list) and example:

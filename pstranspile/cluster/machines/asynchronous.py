@@ -139,7 +139,7 @@ def backups_of(program: Program, blocks: Iterable[int]) -> dict[str, tuple[str, 
     return names
 
 
-# The servers of geo-SGD (see `communicators/geo.py`).
+# The servers of geo-SGD (see `communicator.py`).
 
 
 class GeoServer(AsynchronousServer):

@@ -202,7 +202,9 @@ ClusterFeeds: TypeAlias = (
 
 
 class Runs(Protocol):
-    """What a trainer runs: programs by name, and which of them each step runs (None: always the main one)."""
+    """The programs of a trainer by name, and the choice of the program that each step runs (None: always the main
+    one).
+    """
 
     programs: dict[str, Program]
     turns: Turns | None

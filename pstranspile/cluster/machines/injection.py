@@ -205,7 +205,7 @@ class Scene(Protocol):
 
 
 class TrainerFaults(TurnHook):
-    """What the scenario does to a trainer."""
+    """The faults of a trainer, carried out around its turns."""
 
     def __init__(self, scene: Scene, trainer: Trainer):
         self._scene = scene

@@ -36,7 +36,7 @@ _made = cast("Any", tuple).__new__
 
 
 class Faults(Protocol):
-    """What a network does to messages."""
+    """The faults that a network inflicts on messages."""
 
     def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int] | None:
         """Ticks until each copy of the message arrives: `[0]` is a sound network, `[]` loses it, `[0, 5]` repeats it.

@@ -103,7 +103,7 @@ def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Pa
 
 
 class Known(NamedTuple):
-    """What the programs say about the operations of a ring on one variable: its declaration, and kinds with roots.
+    """The operations of a ring on one variable, according to the programs: its declaration, and kinds with roots.
 
     `fixed`: whether it always has the dims that are declared, as parameters and their gradients have. Other variables
     have the dims of the feed, whatever was declared for one size of batch.
@@ -376,11 +376,11 @@ class Segment:
 # that a trainer lacks are sent again, and so are the parts that were not summed.
 
 GONE = True
-"""What the message COMPLETE carries if the trainer's process is gone, and does not sum on."""
+"""The payload of COMPLETE if the trainer's process has ended, so that it does not sum for the others any more."""
 
 
 _OF_OTHERS = {PIECE: Piece, TOTAL: Total, STATEMENT: Statement}
-"""What another side sends, by kind of message."""
+"""The type of the payload from another side, by kind of message."""
 
 
 class _Operation:

@@ -89,7 +89,7 @@ Event: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition"
 
 
 class Scenario(NamedTuple):
-    """What goes wrong in a run. `delay`, `drop` and `duplicate` are the chances of each message. Steps count from 1.
+    """The faults of a run. `delay`, `drop` and `duplicate` are the chances of each message. Steps count from 1.
 
     `ticks` are the shortest and the longest delay. A server saves its state after every `keep` updates, and returns to
     it at a restart; `folder` is the folder of the saved states, a file for each server ("": in memory).

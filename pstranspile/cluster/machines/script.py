@@ -281,7 +281,7 @@ class Blocked(Wait):
         return self._silent
 
     def __str__(self) -> str:
-        """What the machine waits for."""
+        """The sentence part for reports: `what` the machine waits for."""
         return self._what
 
 
@@ -547,7 +547,7 @@ class Runner:
         self._actions = actions
         self._coroutine: Coroutine | None = None
         self._place = -1
-        """The number of the exchange at which the program stands."""
+        """The number of the exchange at which the program has stopped."""
 
     def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> Ended | Wait:
         """Runs the program until it has ended or must wait. Raises DiagnosticError."""
@@ -584,7 +584,7 @@ class Runner:
 
     @property
     def op(self) -> Op:
-        """The op of the exchange at which the program stands."""
+        """The op of the exchange at which the program has stopped."""
         return self.script.exchanges[self._place].op
 
     def awaited(self) -> str:

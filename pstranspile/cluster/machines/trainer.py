@@ -184,7 +184,7 @@ class Trainer(Machine):
 
     @property
     def between_steps(self) -> bool:
-        """Whether the trainer stands before its start-up program, a step, or its end."""
+        """Whether the trainer is about to run its start-up program or a step, or to leave."""
         return self._runner is None and self._wait is None
 
     @property

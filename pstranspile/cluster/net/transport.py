@@ -337,8 +337,8 @@ class Listener:
         """Closes one connection if `most` or more are open that have not been admitted.
 
         It is one from the host with the most of them, so that no host can keep others out; among these, the one with
-        the least progress: progress costs a stranger part of the processor time that all strangers share, but takes a
-        machine of the job only a moment. Of equals, the oldest is closed.
+        the least progress: progress costs a foreign connection part of the processor time that all of them share, but
+        takes a machine of the job only a moment. Of equals, the oldest is closed.
         """
         self._know_callers()
         self._keep_few_callers()

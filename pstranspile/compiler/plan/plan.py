@@ -258,8 +258,8 @@ class Plan:
     """All choices of one job for one program.
 
     `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices into it,
-    in the order in which gradients were dealt out to the servers. With `per_trainer` every trainer sends under a name
-    of its own. With `runtime_split` the trainers' communicators cut gradients and join parameters, instead of ops. With
+    in the order in which gradients were assigned to the servers. With `per_trainer` every trainer sends under a name of
+    its own. With `runtime_split` the trainers' communicators cut gradients and join parameters, instead of ops. With
     `communicator_barrier` a trainer waits for its communicator in every step. With `dc_asgd` servers compensate
     gradients for their delay. `made_for` is the module whose variables are placed.
     """

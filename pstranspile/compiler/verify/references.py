@@ -135,7 +135,7 @@ def _check_parent_cycles(findings: Findings) -> None:
 
 
 def _check_depth(findings: Findings) -> None:
-    """Reports the first block that stands inside too many others; parents are without cycles here."""
+    """Reports the first block that is nested in too many others; parents are without cycles here."""
     blocks = findings.blocks
     depths = [-1] * len(blocks)
     depths[0] = 1
