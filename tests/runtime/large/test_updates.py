@@ -31,7 +31,9 @@ def update(kind: str, param: Any, states: list[Any], gradient: SelectedRows) -> 
     outputs = {f"{slot}Out": [slot] for slot in ("Param", *STATES[kind], *more)}
     op = bind(make_op(kind, inputs, outputs, ATTRIBUTES[kind]))
     made = op.run(*(values.get(argument.slot) for argument in op.arguments))
-    return dict(zip(outputs, [made] if len(outputs) == 1 else made, strict=True))
+    slots = [result.slot for result in op.results]
+    assert {*outputs} <= {*slots}
+    return dict(zip(slots, [made] if len(slots) == 1 else made, strict=True))
 
 
 @pytest.mark.parametrize("kind", list(STATES))
