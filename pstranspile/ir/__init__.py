@@ -1,4 +1,4 @@
-"""What a program is, and its text.
+"""The model of programs, and their textual form.
 
 A `Module` holds programs, a program blocks, a block ops and variables; all of them are frozen values. Every op records
 the place in the source that it came from; an error in it is reported as a `Diagnostic` with this place.

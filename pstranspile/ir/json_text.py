@@ -22,7 +22,7 @@ def _value(value: object) -> str:
     return json.dumps(value)
 
 
-# What is wrong with a text that is read as JSON.
+# Errors in text that is read as JSON.
 
 _EXPECTED = {
     "Expecting value": "a value is expected",

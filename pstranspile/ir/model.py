@@ -1,4 +1,4 @@
-"""What a program is: frozen values, from Module down to Var and Op.
+"""The model of programs: frozen values, from Module down to Var and Op.
 
 A Module holds named Programs; a Program is a tuple of Blocks (block 0 is the global one); a Block holds
 variables by name and ops in execution order. Values never change: passes build new ones and share the

@@ -91,7 +91,7 @@ which always exists), or whole numbers with a limit.
 
 
 class OpFacts(NamedTuple):
-    """What the declaration of an op type states beside its slots and attributes."""
+    """The facts that the declaration of an op type states beside its slots and attributes."""
 
     communicates: Communication = ""
     """The machines that the op communicates with."""

@@ -34,7 +34,7 @@ EMPTY_NAME = "@EMPTY@"
 class GradientBlock(NamedTuple):
     """The block that computes the gradients of a forward op's sub-block.
 
-    `ops` are its ops. `sees` tells whether a variable is declared in the forward sub-block or around it, so that the
+    `ops` are its ops. `sees` returns whether a variable is declared in the forward sub-block or around it, so that the
     gradient op need not list it as an input.
     """
 

@@ -180,7 +180,8 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Momentum(Optimizer):
-    """Velocity = momentum * velocity + grad; with `use_nesterov` the step looks ahead.
+    """velocity = momentum * velocity + grad; param - rate * velocity, or, with `use_nesterov`,
+    param - rate * (grad + momentum * velocity).
 
     `dampening`: as in PyTorch, from the second update on, 1 - dampening times the gradient is added to the velocity.
     """

@@ -97,7 +97,7 @@ def _round(f: _Formula) -> tuple[str, ...]:
 
 
 def _mish(f: _Formula) -> tuple[str, ...]:
-    if real(f.op, "threshold") < 15:  # beyond it softplus(x) is x; so it is from 15 on
+    if real(f.op, "threshold") < 15:  # from 15 on, softplus(x) is x in f32
         raise Refused(f"its threshold is {real(f.op, 'threshold'):g}; ONNX has none")
     return "Mul", f.x, f("Tanh", f("Softplus", f.x))
 

@@ -235,13 +235,13 @@ KIND_WORDS: dict[str, VarKind] = {
     "lod_rank_table": VarKind.LOD_RANK_TABLE,
     "place_list": VarKind.PLACE_LIST,
 }
-"""What a variable holds, by its word."""
+"""The kinds of variables by the word that stands for each in the text."""
 
 KIND_TEXT = {kind: text for text, kind in KIND_WORDS.items()}
 """The word of each variable kind."""
 
 ELEMENT_WORDS: dict[str, VarKind | DType] = {**DTYPES, **KIND_WORDS}
-"""What a tuple can hold, by its word."""
+"""The kinds and dtypes that a tuple can hold, by their word."""
 
 ROLE_WORDS: dict[str, OpRole] = {
     "forward": OpRole.FORWARD,

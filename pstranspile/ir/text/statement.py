@@ -84,7 +84,7 @@ class Refused(Exception):
     """Raised if a text is not a statement of the grammar. `pstranspile.ir.text.diagnose` explains why, with Lark."""
 
 
-# What the statements of a text share: the file, the language, the names and the findings so far.
+# The context that the statements of a text share: the file, the language, the names and the findings so far.
 
 
 class OpParts(NamedTuple):

@@ -279,7 +279,7 @@ _SKIPPED = OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
 def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = None) -> list[Diagnostic]:
     """Findings on gradient ops whose result is wrong because a variable has several values.
 
-    `stopped` tells which variables have no gradient, by default all without one.
+    `stopped` is true of variables that have no gradient; by default, of those for which the program has none.
     """
     ops = program.main_block.ops
     seeds = [at for at, op in enumerate(ops) if op.role == LOSS]

@@ -85,7 +85,7 @@ Terms = dict[tuple[str, int], set[Use]]
 class Needs:
     """The terms that the gradients of a program must have.
 
-    `stopped` tells which variables have no gradient. Arrays are followed by name, because their elements have no
+    `stopped` is true of variables that have no gradient. Arrays are followed by name, because their elements have no
     versions.
     """
 

@@ -1,4 +1,4 @@
-"""What the interpreter offers to kernels in addition to the values of their inputs.
+"""Information that the interpreter offers to kernels in addition to the values of their inputs.
 
 A kernel receives it in a parameter called `surroundings` or `context`. A kernel with neither parameter depends on its
 inputs only. The `surroundings` cost nothing. The `context` also gives access to variables by name. It costs time,
@@ -19,7 +19,9 @@ Value: TypeAlias = Any
 
 
 class Surroundings(Protocol):
-    """What surrounds an op of a running program: declarations, random numbers and files, but no values of variables."""
+    """The surroundings of an op in a running program: declarations, random numbers and files, but no
+    variables' values.
+    """
 
     def declared(self, name: str) -> Var | None:
         """The declaration that a variable's name resolves to at the op, None if there is none."""

@@ -21,7 +21,7 @@ from pstranspile.runtime.arithmetic import FUNCTIONS, loops, sum_over
 from pstranspile.runtime.kernels.kernel import OVER, Run, kernel
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor
 
-# What kernels of ragged tensors share.
+# Functions that kernels of ragged tensors share.
 
 
 def sequences(x: object, slot: str) -> tuple[Array, list[list[int]]]:

@@ -349,7 +349,7 @@ def stream_key(*parts: int | str) -> int:
 
 
 def words(key: Source, offset: int, count: int) -> Array:
-    """The words of a stream from `offset` on, uint64 [count]; of known words, all."""
+    """The words of a stream, or of known words, from `offset` on, uint64 [count]."""
     if not isinstance(key, int):
         return key.words()[offset : offset + count]
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
@@ -358,7 +358,7 @@ def words(key: Source, offset: int, count: int) -> Array:
         "bit_generator": "Philox",
         "state": {"counter": _in_words(block, 4), "key": _in_words(key, 2)},
         "buffer": _in_words(0, 4),
-        "buffer_pos": 4,  # all words of the generator's buffer are used
+        "buffer_pos": 4,  # the generator's buffer holds no words
         "has_uint32": 0,
         "uinteger": 0,
     }

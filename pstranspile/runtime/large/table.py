@@ -1,22 +1,22 @@
-"""A large table: rows of numbers by id, of which one exists once it has been trained often enough.
+"""Large tables: rows of numbers by id, each of which is created once it has been trained often enough.
 
     table = LargeTable(height=1 << 40, width=16, initial=draw)
-    table.add_state(0.0)                  # what an optimizer keeps for each row, such as Adagrad's moment
-    values = table.look_up(ids)           # what rows have, or would begin with
-    places, kept = table.enter(ids)       # an update: counts the ids, makes rows of those that may enter
-    rows = table.take(places)             # [n, 1 + states, width], to be changed and put back
+    table.add_state(0.0)                  # a state of an optimizer for each row, such as Adagrad's moment
+    values = table.look_up(ids)           # the values of rows; initial ones of rows that do not exist
+    places, kept = table.enter(ids)       # begins an update: counts the ids, creates rows that may enter
+    rows = table.take(places)             # [n, 1 + states, width], to be changed and stored again
     table.put(places, rows)
     table.end_update()
 
-Numbers of all rows are in one array, a row's parameters and states side by side; besides them a row costs 20 to 27
-bytes, for its id, its place and when it was changed last. Lookups change nothing, so that whoever asks, and how often,
-makes no difference to what is trained. A table is changed by one thread at a time.
+The numbers of all rows are in one array, in which a row's parameters and states lie side by side. In addition, a row
+costs 20 to 27 bytes, for its id, its place and the update that last changed it. Lookups change nothing, so training
+does not depend on who looks rows up, or how often. Only one thread may change a table at a time.
 
-The array may be in a file, of which the system keeps in memory what is used, by pages of many rows. So that rows in use
-lie together, those that were updated of late are moved to the front now and then.
+The array may be in a file, of which the system keeps the used pages, of many rows each, in memory. To keep rows in use
+together, recently updated rows are moved to the front from time to time.
 
     with rows_on_disk("/fast/disk"):
-        ps.simulate(result, feeds)        # tables that are made here have files there
+        ps.simulate(result, feeds)        # tables created here have files in this folder
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def return_freed_arrays() -> None:
 
 # Rows of large tables on disk: an array in a file, of which the system keeps in memory what is used.
 #
-# A file has no name, so that nothing of it is left when its process ends, whatever ends it. Its room on the disk is
+# A file has no name, so that nothing of it is left when its process ends in any way. Its room on the disk is
 # allocated before it is used: memory that stands for a file whose disk is full can't be written to, which would end the
 # process.
 

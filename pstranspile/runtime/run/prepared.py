@@ -193,7 +193,7 @@ class Prepared:
             raise
 
     def reported_op(self, index: int, name: str) -> Op:
-        """The op that an error about reading a variable names, where op `index` has run."""
+        """The op to name in an error about op `index` reading the variable `name`."""
         assert self.source is not None
         return self.source.bound[index].op
 

@@ -213,7 +213,7 @@ def _without(program: Program, inputs: Iterable[str], sends: Callable[[str], boo
 
 
 def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]) -> list[int]:
-    """Those of the ops with these indices that need neither `inputs` nor gradients of them."""
+    """The indices, among these, of the ops that need neither `inputs` nor gradients of them."""
     rest, _ = _without(program, inputs, lambda _op_type: False)
     kept = {id(op) for op in rest.main_block.ops}
     ops = program.main_block.ops

@@ -15,7 +15,7 @@ from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, with_lod
 from pstranspile.runtime.values import Array, LoDTensor
 
-# What kernels of boxes share: areas, overlaps, and codes relative to other boxes.
+# Functions that kernels of boxes share: areas, overlaps, and codes relative to other boxes.
 #
 # A box is four numbers: left, top, right, bottom. `edge` is added to the difference of two ends to give a side. It is 0
 # for boxes in shares of an image and 1 for boxes in pixels, which include both edges.
@@ -122,7 +122,7 @@ def clipped(boxes: Array, width: float, height: float) -> Array:
     return np.maximum(np.minimum(boxes, most), boxes.dtype.type(0))
 
 
-# What kernels share that select boxes by score and drop boxes that overlap a better one.
+# Functions for kernels that select boxes by score and drop boxes that overlap a better one.
 
 
 def likeliest(scores: Array, threshold: float, most: int) -> Array:
@@ -164,7 +164,7 @@ def best_of(chosen: list[tuple[int, Array]], scores: list[Array], most: int) -> 
     return [(label, whole[order][labels[order] == number]) for number, (label, _) in enumerate(chosen)]
 
 
-# What kernels of regions of interest share: the image of each region, and bilinear sampling.
+# Functions that kernels of regions of interest share: the image of each region, and bilinear sampling.
 
 
 def images_of(rois: object, ends: Array | None, images: int) -> Array:

@@ -201,7 +201,7 @@ def _similarity_focus_values(op: Op) -> Run:
 # Resizing. Every spatial dim is resized separately; an element is the weighted sum of its taps.
 
 _Taps: TypeAlias = "list[tuple[Array, Array]]"
-"""For each spatial dim of the result: pairs of the indices of elements of X that contribute to each element, and their
+"""The taps of a resized dim: for each tap the indices in X that it reads for the elements of the result, and their
 weights.
 """
 

@@ -209,8 +209,8 @@ def _allclose_values(Input: Array, Other: Array, *, rtol: float, atol: float, eq
 Term: TypeAlias = "Array | SelectedRows"
 
 OVER_TERM = "@over_term"
-"""The attribute of a sum that may be computed in the memory of a term, because nothing reads the term afterwards: its
-index.
+"""The attribute with the index of a term in whose memory a sum may be computed, because nothing reads
+the term later.
 """
 
 

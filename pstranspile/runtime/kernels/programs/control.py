@@ -19,7 +19,7 @@ from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 
-# What kernels of ops with a sub-block share.
+# Functions that kernels of ops with a sub-block share.
 #
 # The forward op keeps the executions of its sub-block, one for each step, in the variable that holds Fluid's step
 # scopes. The gradient op runs the gradient block over each of them, so that the block finds the values of that step.

@@ -18,7 +18,7 @@ from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
 from pstranspile.runtime.values import Array, LoDTensor
 
-# What the recurrent units share: batches of sequences as time steps, and activations by name.
+# Types and functions that the recurrent units share: batches of sequences as time steps, and activations by name.
 #
 # All sequences advance together. A step holds one row of every sequence that is long enough. Sequences are sorted by
 # length, longest first, so the rows of the next step continue the first rows of this one.
@@ -321,8 +321,8 @@ class Parameters(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What the forward pass keeps, each [rows, ...] in batch order: gates, cells, their activations, hidden states, and
-    outputs, which are projections if there is one.
+    """The values that the forward pass keeps, each [rows, ...] in batch order: gates, cells, their activations, hidden
+    states, and outputs, which are projections if there is one.
     """
 
     gates: Array

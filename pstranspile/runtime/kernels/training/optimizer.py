@@ -20,7 +20,7 @@ from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_ro
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import Array, SelectedRows
 
-# What kernels of optimizers share: updates in place, and dense or sparse gradients.
+# Functions that kernels of optimizers share: updates in place, and dense or sparse gradients.
 
 
 def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
