@@ -5,6 +5,17 @@ import torch
 import pstranspile.torch as pt
 from tests.frontends.torch.zoo.kinds import CASES
 
+__all__ = [
+    "adam",
+    "batch_norm",
+    "even",
+    "in_batch_negatives",
+    "lopsided",
+    "masked_mean",
+    "masked_mean_of_sentences",
+    "uneven",
+]
+
 
 def traced(name):
     setup = CASES[name].setup()
