@@ -35,7 +35,7 @@ OWN_NORM = "each server uses the norm of its own slice"
 """Why updates differ whose ops take the norm of all of a parameter."""
 
 SHOWN = 5
-"""How many wrong steps a report for a reader shows."""
+"""The variables, causes, tables and wrong steps that a report for a reader lists of each kind."""
 
 
 class Verdict(NamedTuple):
@@ -242,8 +242,8 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     lines = [_verdict(report), head, *(_line(verdict, width) for verdict in different[:most])]
     if len(different) > most:
         lines.append(f"  and {counted(len(different) - most, 'more variable')}{hint}")
-    lines += _causes(report)
-    lines += _conclusion(report)
+    lines += _causes(report, every=every, hint=hint)
+    lines += _conclusion(report, every=every, hint=hint)
     others = [verdict for verdict in report.verdicts if verdict not in different]
     lines += [_line(verdict, width) for verdict in others] if every else _counts(report, others, hint)
     return "\n".join(lines) + "\n"
@@ -286,7 +286,7 @@ def _line(verdict: Verdict, width: int) -> str:
     return line
 
 
-def _conclusion(report: Report) -> list[str]:
+def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
     lines: list[str] = []
     if report.not_run:
         lines.append(f"not run: {', '.join(f'@{name}' for name in report.not_run)} (--program says what is)")
@@ -306,7 +306,7 @@ def _conclusion(report: Report) -> list[str]:
     if report.no_numbers:
         more = f" and {len(report.no_numbers) - SHOWN} more" if len(report.no_numbers) > SHOWN else ""
         lines.append(f"NaN on a single machine: {', '.join(f'%{n}' for n in report.no_numbers[:SHOWN])}{more}")
-    lines += _not_learnt(report.learnt)
+    lines += _not_learnt(report.learnt, every=every, hint=hint)
     lines += report.opaque
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
@@ -327,9 +327,10 @@ def _conclusion(report: Report) -> list[str]:
     return [*lines, *(_fault_lines(report.faulty) if report.faulty is not None else ())]
 
 
-def _causes(report: Report) -> Iterator[str]:
-    """What makes variables differ."""
-    for cause in report.causes:
+def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
+    """What makes variables differ: the first causes, or with `every` all of them."""
+    most = len(report.causes) if every else SHOWN
+    for cause in report.causes[:most]:
         where = f"{cause.location}: " if cause.location else ""
         if report.mode == "ddp" and where:  # whose users know the line, and neither op nor variable
             yield f"{where}{cause.why}"
@@ -338,6 +339,8 @@ def _causes(report: Report) -> Iterator[str]:
             yield f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}"
         if cause.instead:
             yield f"  instead: {cause.instead}"
+    if len(report.causes) > most:
+        yield f"and {counted(len(report.causes) - most, 'more cause')}{hint}"
     if report.promised and report.different and not report.causes:
         yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
 
@@ -374,16 +377,19 @@ def _verdict(report: Report) -> str:
     return f"{alone}the cluster trains as the single machine does"
 
 
-def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
-    """The parameters, and rows, of which nothing is shown."""
+def _not_learnt(learnt: Sequence[Learnt], *, every: bool, hint: str) -> Iterator[str]:
+    """The parameters, and rows, of which nothing is shown: the first tables, or with `every` all of them."""
     still = [f"%{item.parameter}" for item in learnt if not item.changed]
     if still:
         more = f" and {len(still) - SHOWN} more" if len(still) > SHOWN else ""
         yield f"unchanged, so that nothing is shown of their updates: {', '.join(still[:SHOWN])}{more}"
-    for item in learnt:
-        if 0 < item.changed < item.rows:
-            rows = counted(item.rows, "row")
-            yield f"{item.changed:,} of {rows} of %{item.parameter} changed; nothing is shown of the others"
+    parts = [item for item in learnt if 0 < item.changed < item.rows]
+    most = len(parts) if every else SHOWN
+    for item in parts[:most]:
+        rows = counted(item.rows, "row")
+        yield f"{item.changed:,} of {rows} of %{item.parameter} changed; nothing is shown of the others"
+    if len(parts) > most:
+        yield f"of {counted(len(parts) - most, 'more table')} some rows changed; nothing is shown of the others{hint}"
 
 
 def _fault_lines(result: Faulty) -> list[str]:

@@ -26,7 +26,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.proof import check, make_feeds
-from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
+from pstranspile.proof.report import BITWISE, DIFFERENT, Cause, Report, report_text
 from pstranspile.tools.cli import main
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
@@ -330,3 +330,25 @@ def test_the_command_refuses_numbers_that_mean_nothing(wrong: list[str], capsys:
 def test_arguments_that_mean_nothing_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ps.check(dense(), ps.Job(1, 1), **given)
+
+
+def test_many_tables_are_counted_and_all_of_them_listed_on_request():
+    model = L.Draft(seed=1)
+    ids = [L.data(model, f"id_{number}", [-1, 1], "int64") for number in range(9)]
+    rows = [L.embedding(each, [40, 3], is_sparse=True) for each in ids]
+    minimize(L.mean(L.fc(L.concat(rows, axis=1), 1)), SGD(0.1))
+    report = check(model.module(), ps.Job(pservers=2, trainers=2, min_block_size=8), steps=1)
+    short, long = report_text(report).splitlines(), report_text(report, every=True).splitlines()
+    unseen = [line for line in short if "nothing is shown of the others" in line]
+    assert unseen[:5] == [line for line in long if "nothing is shown of the others" in line][:5]
+    assert unseen[5:] == ["of 4 more tables some rows changed; nothing is shown of the others; --all lists them"]
+    assert sum("nothing is shown of the others" in line for line in long) == 9
+
+
+def test_many_causes_are_counted():
+    cause = Cause("mean", "loss", "net.ir:7", "it takes a mean")
+    report = Report("sync", 2, 1, 1, (), causes=tuple(cause._replace(variable=str(number)) for number in range(8)))
+    short, long = report_text(report), report_text(report, every=True)
+    assert short.count("it takes a mean") == 5
+    assert "and 3 more causes; --all lists them" in short
+    assert long.count("it takes a mean") == 8
