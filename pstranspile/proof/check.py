@@ -37,6 +37,7 @@ from pstranspile.proof.training import (
     SingleMachine,
     made_feeds,
     naming_inputs,
+    rows_of_example,
     start_cluster,
     train_both,
     unstarted,
@@ -174,7 +175,8 @@ def check(
     if feeds is not None:
         fed = fed or workload.feeds(feeds).steps or 0
     if data is None:
-        data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers, module.example)
+        usual = rows_of_example(module.example) or ROWS_PER_TRAINER * job.trainers
+        data = made_feeds(workload, batch or usual, seed, job.trainers, module.example)
     workload.feeds(data).require(workload.steps)
     given = Given(
         module, with_wrong_starts(result or compile(module, job, plan=plan), workload), workload, data, init, seed

@@ -34,6 +34,11 @@ from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 # What a check makes where nothing is given: batches, and the start of counters that nothing starts.
 
 
+def rows_of_example(example: Mapping[str, Any]) -> int:
+    """The rows of an example batch; 0 for none."""
+    return max((len(value) for value in map(np.asarray, example.values()) if value.ndim), default=0)
+
+
 def made_feeds(
     workload: Workload, batch: int, seed: int, shares: int, example: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:

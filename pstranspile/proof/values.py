@@ -57,14 +57,14 @@ def feeds_like(
 ) -> dict[str, Any]:
     """Arrays like those of an example batch, in the form of a feed file, for as many steps of `batch` rows.
 
-    The rows of each of `shares` machines are as many. Numbers have the mean and the spread of the example's; whole
+    There is at least a row for each of `shares` machines. Numbers have the mean and the spread of the example's; whole
     numbers are drawn from those of the example. From a place on that is drawn for each row, these are the number that
-    the program compares them with (padding, or a label to ignore), else their smallest; flags are set more often in
-    some rows than in others: so rows differ in lengths and masks, as those of real data do. Inputs without a dim of
-    rows are given as they are. The same arguments give the same data.
+    the program compares them with (padding, or a label to ignore), else their smallest; some rows begin with it, too.
+    Flags are set more often in some rows than in others. So rows differ in lengths and masks, as those of real data do.
+    Inputs without a dim of rows are given as they are. The same arguments give the same data.
     """
     random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
-    rows, marks = -(-batch // shares) * shares, _marks_of(main)
+    rows, marks = max(batch, shares), _marks_of(main)
     made = {
         name: [array_like(np.asarray(value), rows, random, marks.get(name)) for _ in range(steps)]
         for name, value in example.items()
@@ -89,6 +89,8 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
         width = given.shape[1]
         length = np.maximum((filled * width).astype(int), 1)
         made[np.arange(width)[None, :] >= length[:, None]] = numbers[0] if mark is None else mark
+        if mark is not None:  # also at the beginning of rows that have something behind it
+            made[(length > 1) & (random.random(rows) < 0.3), 0] = mark
     elif mark is not None:
         made[random.random(rows) < 0.3] = mark
     return made.astype(given.dtype)

@@ -20,6 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.ops import schema_of
 from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.step_feeds import (
     Feeds,
@@ -150,11 +151,19 @@ def loss_of(main: Program) -> str | None:
     return None
 
 
+def _made_for_all(op: Op) -> Iterator[str]:
+    """The outputs of an op but those that are only there for its gradient, such as the dims before a reshape."""
+    schema = schema_of(op.type)
+    for slot, names in op.outputs.items():
+        if schema is None or slot not in schema.outputs or not schema.outputs[slot].intermediate:
+            yield from names
+
+
 def results_of(program: Program) -> tuple[str, ...]:
-    """The outputs of a program without a loss: numbers that no op of it reads."""
+    """The outputs of a program without a loss: numbers that no op of it reads, and that are not for gradients alone."""
     block = program.main_block
     read = {name for op in block.ops for name in op.input_names}
-    made = dict.fromkeys(name for op in block.ops for name in op.output_names if name not in read)
+    made = dict.fromkeys(name for op in block.ops for name in _made_for_all(op) if name not in read)
     names: list[str] = []
     for name in made:
         var = block.vars.get(name)

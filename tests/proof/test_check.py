@@ -352,3 +352,12 @@ def test_many_causes_are_counted():
     assert short.count("it takes a mean") == 5
     assert "and 3 more causes; --all lists them" in short
     assert long.count("it takes a mean") == 8
+
+
+def test_what_is_there_for_gradients_alone_is_no_result():
+    """Reshapes keep the dims of their input in XShape, which a share of the batch has others of."""
+    draft = L.Draft(seed=5)
+    L.fc(L.reshape(L.data(draft, "x", [-1, 2, 3]), [-1, 6]), 1)
+    report = check(draft.module(), job(), steps=1)
+    assert report.holds, str(report)
+    assert "the trainers' results are those of a single machine" in str(report)

@@ -7,6 +7,7 @@ import re
 import secrets
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -208,8 +209,7 @@ class _Run:
         self._job, self._programs = job, programs
         self._kept, self._seed, self._source, self._on_report = kept, seed, source, on_report
         self._shares = ReportedShares()
-        self._given_up: set[str] = set()
-        """Trainers that the others go on without."""
+        self._news = News(_tell)
 
     def to_the_end(self, folder: str, words: Sequence[str], work: Path, logs: Path, restarts: int) -> dict[str, str]:
         """Runs all machines; gives the files of what they have left, by role. Raises DiagnosticError."""
@@ -238,7 +238,7 @@ class _Run:
         if self._kept is not None and "saved" in fields:
             self._kept.part_saved(self._seed, member.role, fields["saved"])
         take_rows(self._source, fields)
-        self._given_up ^= tell_news(member.role, fields, self._given_up, _tell)
+        self._news.take(member.role, fields)
         if self._on_report is not None:
             self._on_report(member.role, fields)
 
@@ -287,20 +287,33 @@ def take_rows(source: object, fields: Mapping[str, Any]) -> None:
         source.left(fields["left_of_batch"])
 
 
-def tell_news(role: str, fields: Mapping[str, Any], given_up: set[str], tell: Callable[[str], object]) -> set[str]:
-    """Tells what a machine reports of machines; of trainers that the others go on without (`given_up`), or again with,
-    where it is the first that says so. Gives the trainers that have been given up, or have come back.
+class News:
+    """What machines report of themselves and of others while a job runs, told once by `tell`.
+
+    All machines report that a trainer was given up, and that it has come back; of one after the other, only the first
+    machine that reports it so often is heard.
     """
-    if "unsaved" in fields:
-        tell(f"{role} could not write its part: {visible(fields['unsaved'])}")
-    if "unkept" in fields:
-        tell(f"{role} can't keep its state, so it could not go on if it ended: {visible(fields['unkept'])}")
-    if "news" in fields:
-        news, about, gone = fields["news"]
-        if gone != (about in given_up):
-            tell(visible(news))
-            return {about}
-    return set()
+
+    def __init__(self, tell: Callable[[str], object]):
+        self._tell = tell
+        self._reported: Counter[tuple[str, str]] = Counter()
+        """(Who reports, of whom) -> the number of reports."""
+        self._told: Counter[str] = Counter()
+        """Trainer -> the number of reports that were told of it."""
+
+    def take(self, role: str, fields: Mapping[str, Any]) -> None:
+        """Tells what the machine `role` reports, if no other one has reported it before."""
+        if "unsaved" in fields:
+            self._tell(f"{role} could not write its part: {visible(fields['unsaved'])}")
+        if "unkept" in fields:
+            reason = visible(fields["unkept"])
+            self._tell(f"{role} can't keep its state, so it could not go on if it ended: {reason}")
+        if "news" in fields:
+            news, about, _ = fields["news"]
+            self._reported[role, about] += 1
+            if self._reported[role, about] > self._told[about]:
+                self._told[about] += 1
+                self._tell(visible(news))
 
 
 def supervised(

@@ -217,22 +217,6 @@ def step_of(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, p
     return step
 
 
-@contextmanager
-def training_mode(model: Any) -> Generator[None]:
-    """Has a model in training mode, and then as it was.
-
-    One in training mode stays as it is: what its author has set to evaluate evaluates.
-    """
-    modes = {} if model.training else {module: module.training for module in model.modules()}
-    if modes:
-        model.train()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 CUMULATIVE = -1.0
 """Stands for the momentum of a batch norm whose statistics are means of all batches (`momentum=None`)."""
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.frontends.torch.capture import Loss, batch_names, step_of, tensors_of, torch_library, training_mode
+from pstranspile.frontends.torch.capture import Loss, batch_names, step_of, tensors_of, torch_library
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
 from pstranspile.ir.model import Location
 from pstranspile.runtime.files.python_file import calling
@@ -102,7 +102,7 @@ class TorchStep:
         held = {f"{_PREFIX}{name}": tensor for name, tensor in (*leaves.items(), *others.items())}
 
         def call() -> Any:
-            with training_mode(self._model), torch.enable_grad():
+            with torch.enable_grad():
                 made = torch.func.functional_call(self._module, held, tuple(batch))
                 if not hasattr(made, "backward") or made.numel() != 1 or not made.requires_grad:
                     raise DiagnosticError([self._no_loss(made)])

@@ -23,7 +23,6 @@ from pstranspile.frontends.torch.capture import (
     captured,
     tensors_of,
     torch_library,
-    training_mode,
     user_line,
 )
 from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, single, states_of
@@ -217,7 +216,8 @@ def trace(
     model's parameters, or a list of them; `clip` says how gradients are clipped before (`clip_grad_norm(1.0)`).
     `schedule` is a scheduler of `torch.optim.lr_scheduler` or a list of them, stepped after each step; the program has
     the rates of the first `steps`, and more steps are an error. With `accumulate`, the rows of a batch are dealt to as
-    many micro-batches, and the gradient is that of the mean of their losses.
+    many micro-batches, and the gradient is that of the mean of their losses. Modules train or evaluate as they are set:
+    batch norm and dropout of a model in `eval()` do as in torch.
 
     With `step` "torch" the loss and all gradients are one op, in which torch calls the model, on its own device; only
     the updates are ops of the program. That is for models that torch can't export. Every process calls the function
@@ -235,8 +235,7 @@ def trace(
         return _called(model, batch, loss, optimizer, clip, schedule, steps, accumulate, source)
     if source:
         raise ValueError('source is for step="torch": a program of ops needs no file of the model')
-    with training_mode(model):
-        graph = captured(model, batch, loss, is_known, accumulate)
+    graph = captured(model, batch, loss, is_known, accumulate)
     names = {id(param): name for name, param in model.named_parameters()}
     groups = groups_of(optimizer, names, schedule, steps)
     tracing = translated(graph, model)
@@ -334,7 +333,7 @@ def translated(graph: Captured, model: Any) -> Tracing:
     arrays = {name: _held(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     tracing = Tracing(graph, arrays)
     owned = _Owned(model)
-    findings = list(owned.hooks())
+    findings = [*owned.hooks(), *owned.of_all_ranks()]
     lost: set[str] = set()
     for node in graph.nodes:
         try:
@@ -371,6 +370,11 @@ def _loss_of(graph: Captured, tracing: Tracing) -> str:
 
 
 def _held(tensor: Any) -> Array:
+    """The numbers of a tensor. Raises DiagnosticError for those of a type that programs have not, such as bfloat16."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if kind in ("bfloat16", "complex64", "complex128") or kind.startswith("float8"):
+        message = f"the model has parameters or buffers of {kind}, which is not translated; model.float() has others"
+        raise DiagnosticError([error("torch-op", message)])
     return tensor.detach().cpu().numpy().copy()
 
 
@@ -401,6 +405,17 @@ class _Owned:
             if getattr(module, "_backward_hooks", None) or getattr(module, "_backward_pre_hooks", None):
                 message = f"{name or type(module).__name__} has a hook on its gradients, which no graph shows"
                 yield error("torch-op", message)
+
+    def of_all_ranks(self) -> Iterator[Diagnostic]:
+        """Modules that compute with the batches of all ranks together, which no program of one machine does."""
+        for name, module in self._model.named_modules():
+            if type(module).__name__ == "SyncBatchNorm" and module.training:
+                message = (
+                    f"{name or 'the model'} is a SyncBatchNorm, which takes its statistics from the batches of all "
+                    "ranks; it is not translated, so nothing can be said of it"
+                )
+                notes = [Note("with nn.BatchNorm in its place a check says what else differs")]
+                yield error("torch-op", message, notes=notes)
 
 
 def _title(node: Any) -> str:

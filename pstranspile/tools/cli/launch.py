@@ -271,7 +271,7 @@ def _launch(
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
     Raises DiagnosticError.
     """
-    from pstranspile.cluster.net.launch import failure_of, logs_of, supervised, take_rows, tell_news
+    from pstranspile.cluster.net.launch import News, failure_of, logs_of, supervised, take_rows
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
 
@@ -297,10 +297,8 @@ def _launch(
         take_rows(source, fields)
         if "saved_file" in fields:
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
-        given_up.symmetric_difference_update(tell_news(member.role, fields, given_up, tell))
+        news.take(member.role, fields)
 
-    given_up: set[str] = set()
-    """Trainers that the others go on without."""
     saved: dict[str, dict[str, None]] = {}
     """The files that servers have saved because a trainer told them to, by role."""
 
@@ -308,6 +306,7 @@ def _launch(
         view.clear()
         print(f"pstranspile launch: {what}", file=sys.stderr, flush=True)
 
+    news = News(tell)
     with ExitStack() as at_end:
         at_end.callback(ports.close)
         if options.metrics:

@@ -200,4 +200,5 @@ def kept_in(folder: str) -> str:
     there = [*checkpoints_in(folder)]
     if there:
         return f"--resume {folder} goes on from the last checkpoint, {there[-1]}"
-    return f"no checkpoint was saved in {folder}; one is saved at the end, and during the run with --checkpoint-every N"
+    first = "the first one is saved at the end, or after as many steps as --checkpoint-every says"
+    return f"no checkpoint was saved in {folder}; {first}"

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import pstranspile.torch as pt  # noqa: E402
+from pstranspile.ir.diagnostics import DiagnosticError  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -49,3 +50,61 @@ def test_a_mean_over_all_tokens_is_equal(pservers):
     model, batch, options = checked(whole)
     report = pt.check(model, batch, pservers=pservers, **options)
     assert report.equal, str(report)
+
+
+def _normed():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
+    )
+
+
+def _loss(model, x, y):
+    return functional.cross_entropy(model(x), y)
+
+
+def _batch(rows):
+    return torch.randn(rows, 6), torch.arange(rows) % 3
+
+
+def test_a_model_that_evaluates_is_traced_as_it_is():
+    """Its batch norm and dropout are those of evaluation, in the program as in torch."""
+    model, batch = _normed().eval(), _batch(12)
+    expected = _loss(model, *batch).item()
+    training = pt.trace(model, batch, loss=_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    assert training.train([batch]) == pytest.approx([expected], rel=1e-5)
+    assert not model.training
+    assert pt.check(model, batch, loss=_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).equal
+
+
+def test_made_batches_have_as_many_rows_as_the_example():
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert pt.check(model, _batch(12), loss=_loss, optimizer=optimizer).equal
+    report = pt.check(model, _batch(13), loss=_loss, optimizer=optimizer)
+    assert not report.equal
+    assert "6 on rank 0, 7 on rank 1" in str(report)
+
+
+def test_made_batches_have_padding_at_the_beginning_of_rows_too():
+    def loss(model, words, tags):
+        kept = (words[:, 0] != 0).float()
+        each = functional.cross_entropy(model(words).mean(1), tags, reduction="none")
+        return (each * kept).sum() / kept.sum()
+
+    model = torch.nn.Embedding(20, 3)
+    batch = torch.randint(1, 20, (12, 5)), torch.arange(12) % 3
+    assert not pt.check(model, batch, loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).equal
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (torch.nn.SyncBatchNorm.convert_sync_batchnorm, "1 is a SyncBatchNorm, which takes its statistics from"),
+        (lambda model: model.bfloat16(), "parameters or buffers of bfloat16, which is not translated"),
+    ],
+)
+def test_what_no_program_has_is_refused_by_name(change, said):
+    model = change(_normed())
+    with pytest.raises(DiagnosticError, match=said):
+        pt.trace(model, _batch(12), loss=_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

@@ -79,7 +79,7 @@ def test_a_launch_of_which_a_machine_is_killed_names_how_to_go_on(role: str, fil
     assert "pstranspile launch: s: left, since the job did not come to its end: pserver_0.kept" in told
     assert "pstranspile launch: logs in logs" in told
     told = stopped(files, role, "--checkpoint", "none")
-    assert told[-1].startswith("stopped: no checkpoint was saved in none; one is saved at the end, and during the run")
+    assert told[-1].startswith("stopped: no checkpoint was saved in none; the first one is saved at the end, or after")
 
 
 @pytest.mark.parametrize("verb", [["run"], ["run", *CLUSTER]], ids=" ".join)
@@ -114,7 +114,7 @@ def test_a_run_that_an_error_stops_names_how_to_go_on(
 def test_that_there_is_none_is_told(number: int, files: Path):
     status, told = interrupted(files, ["run"], number, "--checkpoint", "kept")
     assert status == 128 + number
-    assert told.startswith("interrupted: no checkpoint was saved in kept; one is saved at the end, and during the run")
+    assert told.startswith("interrupted: no checkpoint was saved in kept; the first one is saved at the end, or after")
 
 
 @pytest.mark.parametrize("verb", [["run"], ["launch", *CLUSTER]], ids=" ".join)

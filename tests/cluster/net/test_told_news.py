@@ -1,0 +1,22 @@
+"""What machines report of others is told once by who launched them."""
+
+from pstranspile.cluster.net.launch import News
+
+
+def test_each_event_is_told_once_whoever_reports_it_and_when():
+    told: list[str] = []
+    news = News(told.append)
+    gone, back = ("goes on without trainer_1", "trainer_1", True), ("trainer_1 is back", "trainer_1", False)
+    reports = {"pserver_0": [gone, back], "pserver_1": [gone], "trainer_0": [gone]}
+    later = {"pserver_1": [back], "trainer_0": [back, gone], "pserver_0": [gone]}
+    for role, fields in [(role, each) for part in (reports, later) for role, all_ in part.items() for each in all_]:
+        news.take(role, {"news": fields})
+    assert told == ["goes on without trainer_1", "trainer_1 is back", "goes on without trainer_1"]
+
+
+def test_what_a_machine_reports_of_itself_is_told_each_time():
+    told: list[str] = []
+    news = News(told.append)
+    for _ in range(2):
+        news.take("pserver_0", {"unsaved": "No space left on device"})
+    assert told == ["pserver_0 could not write its part: No space left on device"] * 2
