@@ -1,15 +1,17 @@
-"""The graph of one training step of a PyTorch model: `torch.export` of the model with its loss, in training mode."""
+"""The graph of one training step of a PyTorch model: `torch.export` of the model with its loss."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import itertools
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -239,7 +241,10 @@ def _marked(torch: Any, model: Any) -> Generator[None]:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keeps torch's own log of what it could not do off stderr; what is raised says it."""
+    """Keeps torch's own log, and the graphs that it prints of what it could not do, off stderr; what is raised says it.
+
+    What a model prints on stderr while it is exported without an error is printed afterwards.
+    """
     logger = logging.getLogger("torch")
     before = logger.disabled
     levels = {
@@ -248,8 +253,11 @@ def _quiet() -> Generator[None]:
     for name in levels:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logger.disabled = True
+    printed = io.StringIO()
     try:
-        yield
+        with redirect_stderr(printed):
+            yield
+        sys.stderr.write(printed.getvalue())
     finally:
         logger.disabled = before
         for name, level in levels.items():

@@ -112,10 +112,11 @@ def _verify_input(path: str, options: argparse.Namespace, allow: Sequence[str], 
 
 
 def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
-    """The programs of every machine, then, where none has errors, all of them together."""
+    """The plan, if it is there, and the programs of every machine; then, without errors, all of them together."""
+    from pstranspile.compiler.explain.folder import read_plan_json
     from pstranspile.compiler.folders import load_role, roles_in
     from pstranspile.compiler.link import LinkError, link
-    from pstranspile.runtime.files.outputs import is_role
+    from pstranspile.runtime.files.outputs import PLAN_FILE, is_role
 
     modules: dict[str, Module] = {}
 
@@ -125,6 +126,8 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
 
     try:
         files = roles_in(folder)
+        if os.path.exists(os.path.join(folder, PLAN_FILE)):
+            read_plan_json(folder)
     except DiagnosticError as problem:
         printed.findings(problem.diagnostics)
         return status_of(problem)

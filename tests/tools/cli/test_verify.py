@@ -141,3 +141,17 @@ def test_findings_as_sarif(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 def test_one_form_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert verified(tmp_path, UNKNOWN, "--json", "--sarif") == 2
     assert "not allowed with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["{", '{"version": 1, "trainrs": 2}'])
+def test_a_plan_that_no_command_could_read_is_an_error(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(REGRESSION, encoding="utf-8")
+    assert main(["compile", "net.ir", "--pservers", "2", "--trainers", "2", "-o", "job"]) == 0
+    assert main(["verify", "job"]) == 0
+    Path("job", "plan.json").write_text(content)
+    capsys.readouterr()
+    assert main(["verify", "job"]) == 1
+    assert "plan.json" in capsys.readouterr().err
