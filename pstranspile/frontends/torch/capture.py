@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import itertools
 import logging
 import re
-import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -241,10 +239,7 @@ def _marked(torch: Any, model: Any) -> Generator[None]:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keeps torch's own log, and the graphs that it prints of what it could not do, off stderr; what is raised says it.
-
-    What a model prints on stderr while it is exported without an error is printed afterwards.
-    """
+    """Keeps torch's own log of what it could not do off stderr; what is raised says it."""
     logger = logging.getLogger("torch")
     before = logger.disabled
     levels = {
@@ -253,11 +248,8 @@ def _quiet() -> Generator[None]:
     for name in levels:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logger.disabled = True
-    printed = io.StringIO()
     try:
-        with redirect_stderr(printed):
-            yield
-        sys.stderr.write(printed.getvalue())
+        yield
     finally:
         logger.disabled = before
         for name, level in levels.items():

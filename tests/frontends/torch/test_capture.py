@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pstranspile.frontends.torch.training import trace
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.frontends.torch.beside import ROWS, trained
 
@@ -36,19 +35,3 @@ def test_what_a_graph_takes_for_granted_holds_for_code_that_was_run():
     made = trained(Columns(), batch, lambda m, x: m(x).view(-1, 2, 2).prod(1).mean(), count=1)
     with pytest.raises(DiagnosticError, match=r"torch-batch.*x.shape\[0\]"):
         made.training.feeds((torch.randn(ROWS + 1, 4),))
-
-
-def test_what_torch_prints_of_a_model_that_it_cannot_export_is_not_shown(capfd):
-    class Branching(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 2)
-
-        def forward(self, x):
-            made = self.layer(x)
-            return made * 2 if made.sum() > 0 else made
-
-    model = Branching()
-    with pytest.raises(DiagnosticError, match="branching"):
-        trace(model, (torch.randn(8, 4),), loss=lambda m, x: m(x).mean(), optimizer=torch.optim.SGD(model.parameters()))
-    assert capfd.readouterr() == ("", "")
