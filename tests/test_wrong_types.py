@@ -99,6 +99,7 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "trainer": ("number", COMPILED.trainer),
     "pserver": ("text", COMPILED.pserver),
     "check": ("module", lambda value: check(value, JOB)),
+    "cost": ("compiled", ps.cost),
     "check, plan": ("None", lambda value: check(MODULE, JOB, steps=1, plan=value)),
     "make_feeds": ("program", lambda value: make_feeds(value, 1, 2)),
     "diff": ("module program text path", lambda value: ps.diff(value, MODULE)),

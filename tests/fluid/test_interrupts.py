@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pstranspile.cluster.net import foreign
 from pstranspile.fluid.running.interrupts import naming_wait
 from pstranspile.fluid.running.workers import Workers
 from tests.ports import free_ports
@@ -56,6 +57,7 @@ print("ready", flush=True)
 wait_server_ready(["127.0.0.1:PORT"])
 """
 CALLS = """
+import grpc  # what is interrupted is the call, not the import before the first one
 import paddle.fluid as fluid
 from paddle.fluid.layers.io import Send
 
@@ -255,6 +257,20 @@ def test_whatever_else_a_script_waits_for(text: str, said: str, tmp_path: Path) 
     at = f"interrupted at train.py:{len(text.splitlines())}"
     assert (status, told[-1]) == (130, f"{at}: {said}" if said else at)
     assert "Traceback" not in "".join(told)
+
+
+def test_a_library_that_is_being_imported_is_whole_before_an_interrupt_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+
+    def importing(name: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        imported.append(name)
+
+    monkeypatch.setattr(foreign, "import_module", importing)
+    with pytest.raises(KeyboardInterrupt):
+        foreign.grpc_library()
+    assert imported == ["grpc"]
 
 
 @pytest.mark.parametrize(("index", "other"), [("0", "trainer_1"), ("1", "trainer_0")])

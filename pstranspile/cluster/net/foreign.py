@@ -11,10 +11,13 @@ in a new file after each saved state.
 from __future__ import annotations
 
 import os
+import signal
 import struct
+import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -169,10 +172,31 @@ def _refused(path: Path, reason: str) -> DiagnosticError:
     return DiagnosticError([error("cluster-kept", reason, Location(str(path)))])
 
 
-def grpc_library() -> Any:
-    """The module `grpc`. Raises DiagnosticError if grpcio is not installed."""
+@contextmanager
+def _uninterrupted() -> Generator[None]:
+    """Delays signals that end the process: an exception in the import of a compiled module would leave half of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals raise nothing here
+        return
+    came: list[int] = []
+    ends = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in ends}
     try:
-        return import_module("grpc")
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+def grpc_library() -> Any:
+    """The module `grpc`, imported whole before a signal has its effect. Raises DiagnosticError if grpcio is not
+    installed.
+    """
+    try:
+        with _uninterrupted():
+            return import_module("grpc")
     except ImportError as problem:
         what = "is not installed" if isinstance(problem, ModuleNotFoundError) else f"can't be imported ({problem})"
         message = f"servers of Fluid are called by gRPC, which {what}: pip install 'pstranspile[cluster]'"

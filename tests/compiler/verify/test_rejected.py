@@ -23,6 +23,8 @@ OTHER_INPUTS = {
     "output-": "tests/test_outputs.py",
     "job-": "tests/test_job.py",  # job files and options
     "plan-": "tests/compiler/plan",  # plan files
+    "id-": "tests/compiler/cost",  # files of counts of ids
+    "usage": "tests/tools/cli",  # the command line itself
     "folder-": "tests/compiler/diff/test_folders.py",
     "explain-": "tests/compiler/explain/test_record.py",  # folders that `compile -o` wrote
     "link-": "tests/compiler/link",  # programs of several machines; never provoked by an input

@@ -18,6 +18,7 @@ NOT_CHECKED = {
     "increment": "its gradient counts a loop's counter back, it is no derivative",
     "shuffle_batch": "draws another order in every run",
     "split_selected_rows": "splits rows of a gradient; there is nothing to differentiate",
+    "torch_step": "multiplies gradients that torch has computed, which are held against torch's own",
     "while": "checked below, in a program",
     "recurrent": "checked below, in a program",
     "conditional_block": "checked below, in a program",

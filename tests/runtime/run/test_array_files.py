@@ -52,14 +52,21 @@ def test_what_an_archive_holds_is_read_once_and_whole(
     assert capsys.readouterr().err.startswith(f"{path}: error[run-file-unusable]: {reason}")
 
 
-@pytest.mark.parametrize("option", ["--feed", "--init"])
 @pytest.mark.parametrize("names", ["e{}", "step/{}/e{}"])
-def test_the_first_findings_are_told(
-    option: str, names: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_arrays_that_no_input_takes_are_told_together(names: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "a.npz"
     np.savez(path, **{names.format(number, number): X for number in range(300)})
-    assert main(["run", NET, option, str(path)]) == 1
+    assert main(["run", NET, "--feed", str(path)]) == 1  # nothing else is fed
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("run-feed-unknown" in line for line in lines) == 1
+    assert len(lines) <= MAX_FINDINGS + 1
+
+
+@pytest.mark.parametrize("names", ["e{}", "step/{}/e{}"])
+def test_the_first_findings_are_told(names: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "a.npz"
+    np.savez(path, **{names.format(number, number): X for number in range(300)})
+    assert main(["run", NET, "--init", str(path)]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == MAX_FINDINGS + 1
     assert lines[-1] == "note: there may be more findings; these are the first ones"
