@@ -116,9 +116,11 @@ time.sleep(60)
 
 
 def started(text: str, folder: Path, *arguments: str, module: bool = True, **environment: str) -> Any:
-    """A script as a process, without the flags and machines that other tests of this process have named."""
+    """A script as a process, without the flags, machines and tokens that other tests of this process have named."""
     (folder / "train.py").write_text(text)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("FLAGS_", "PADDLE_"))}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("FLAGS_", "PADDLE_", "PSTRANSPILE_"))
+    }
     command = ["-m", "pstranspile.fluid"] if module else ["-m", "pstranspile", "fluid"]
     return subprocess.Popen(
         [sys.executable, *command, "train.py", *arguments],

@@ -224,8 +224,8 @@ class _Run:
                 )
                 for name in names
             }
-            os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
-            supervisor, done = supervised(restarts, members, self._kept, self._seed, self._take, _tell)
+            with token_of_job():
+                supervisor, done = supervised(restarts, members, self._kept, self._seed, self._take, _tell)
         finally:
             ports.close()
         if not done:
@@ -252,6 +252,23 @@ def _tell(what: str) -> None:
 
 
 # What the command `launch` does as well.
+
+_TOKEN = "PSTRANSPILE_TOKEN"
+"""The environment variable with the token of a job, which its processes inherit."""
+
+
+@contextmanager
+def token_of_job() -> Generator[None]:
+    """Gives the processes that are started meanwhile a token of their own, unless the environment has one."""
+    if _TOKEN in os.environ:
+        yield
+        return
+    os.environ[_TOKEN] = secrets.token_hex(16)
+    try:
+        yield
+    finally:
+        os.environ.pop(_TOKEN, None)
+
 
 _LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")
 

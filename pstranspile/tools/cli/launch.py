@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -271,7 +270,7 @@ def _launch(
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
     Raises DiagnosticError.
     """
-    from pstranspile.cluster.net.launch import News, failure_of, logs_of, supervised, take_rows
+    from pstranspile.cluster.net.launch import News, failure_of, logs_of, supervised, take_rows, token_of_job
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
 
@@ -286,7 +285,6 @@ def _launch(
         "--trace": traces if wants_pictures(options) else {},
     }
     members = _members(options, folder, addresses, given, work)
-    os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
     view = _view(options, members, [name for name in names if name.startswith("trainer")], steps)
 
     def on_report(member: Member, fields: dict[str, Any]) -> None:
@@ -309,6 +307,7 @@ def _launch(
     news = News(tell)
     with ExitStack() as at_end:
         at_end.callback(ports.close)
+        at_end.enter_context(token_of_job())
         if options.metrics:
             metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
             at_end.callback(metrics.close)
