@@ -83,19 +83,6 @@ class RowCounts:
         start, stop, count = self.ranges[place]
         return self._before[place] + count * (min(row, stop) - start) / (stop - start)
 
-    def reached(self, count: float) -> int:
-        """The largest row below which at most `count` lookups were made; the end of the last range if all were."""
-        place = bisect_right(self._before, count) - 1
-        if place >= len(self.ranges):
-            return self.ranges[-1].stop if self.ranges else 0
-        start, stop, own = self.ranges[place]
-        return start + int((count - self._before[place]) * (stop - start) / own)
-
-
-def uniform(rows: int) -> RowCounts:
-    """The counts of a table whose rows are all looked up equally often."""
-    return RowCounts([Range(0, rows, 1.0)])
-
 
 class IdCounts(NamedTuple):
     """Counts of several tables, from data of `batch_rows` rows."""

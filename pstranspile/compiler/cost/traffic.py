@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from pstranspile.compiler.cost.counts import IdCounts, RowCounts, uniform
+from pstranspile.compiler.cost.counts import IdCounts, RowCounts
 from pstranspile.ir.model import Program, TensorType
 from pstranspile.ops import facts_of
 
@@ -23,7 +23,7 @@ class Moved(NamedTuple):
     """The bytes that a parameter of `rows` rows moves in a step.
 
     `each` is the number for every row. `looked_up` is the number for all lookups of a step, which are spread over the
-    rows as `counts` says.
+    rows as `counts` says, evenly if it counts nothing.
     """
 
     rows: int
@@ -97,7 +97,7 @@ def moved_by(
         return Moved(rows, 2.0 * row)
     own = counts.tables.get(table) if counts is not None else None
     if own is None or not own.total or counts is None:
-        lookups, own = lookups_of(program, table, batch_rows), uniform(rows)
+        lookups, own = lookups_of(program, table, batch_rows), RowCounts(())
     else:
         lookups = own.total * batch_rows / counts.batch_rows
     once = lookups * (row + ID)

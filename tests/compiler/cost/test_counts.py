@@ -31,13 +31,6 @@ def test_many_ids_are_joined_and_frequent_ones_stay_alone():
         assert counts.below(row) == pytest.approx(exact, abs=3 * counts.total / RANGES)
 
 
-@given(st.dictionaries(st.integers(0, 60), st.integers(1, 9), min_size=1), st.floats(0, 1))
-def test_reached_is_the_inverse_of_below(numbers: dict[int, int], share: float):
-    counts = counts_of(numbers)
-    row = counts.reached(share * counts.total)
-    assert counts.below(row) <= share * counts.total + 1e-9
-
-
 def test_a_file_of_counts_is_read_as_it_was_written(tmp_path: Path):
     counts = IdCounts(64, {"b": RowCounts([Range(0, 1, 7), Range(3, 90, 20)]), "a": RowCounts([])})
     (tmp_path / "ids.json").write_text(counts_text(counts))
