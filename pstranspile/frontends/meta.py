@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.attributes import Double
@@ -28,38 +28,37 @@ from pstranspile.ir.diagnostics import (
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.json_text import json_fault
-from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, ParameterInfo, Program, Var
+from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, ParameterInfo, Program, Var
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
 
 # What Fluid 1.8.5 can't read, or computes differently: attributes that have a meaning or a kind only in Paddle 2.x.
 
 
-_NEWER_SLOTS = frozenset({"GradShare", "Moment2Max", "Updates"})
-"""Inputs of optimizers by which they compute what PyTorch's do: dampening, amsgrad and the decay of Adagrad's rate."""
-
-
 def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
-    """A warning for each type of op and attribute of these programs that Fluid 1.8.5 does not know."""
+    """A warning for each type of op and attribute or input of these programs that Fluid 1.8.5 does not know."""
     found: dict[tuple[str, str], Diagnostic] = {}
     for program in programs:
         for op in (op for block in program.blocks for op in block.ops):
-            schema = schema_of(op.type)
-            for name, spec in schema.attrs.items() if schema is not None else ():
-                if spec.later and op.attrs.get(name) and (op.type, name) not in found:
-                    message = f"{name} is a formula of Paddle 2.x; Fluid 1.8.5 does not know it, and computes its own"
-                    found[op.type, name] = at_op("desc-newer", message, op, focus=name, severity=Severity.WARNING)
-            for slot in _NEWER_SLOTS.intersection(slot for slot, names in op.inputs.items() if names):
-                message = f"{slot} is an input that Fluid 1.8.5 does not have; it can't run the program"
-                found.setdefault(
-                    (op.type, slot), at_op("desc-newer", message, op, focus=slot, severity=Severity.WARNING)
-                )
-            for name in (name for name, value in op.attrs.items() if isinstance(value, Double)):
-                message = f"{name} is a FLOAT64, a kind of attribute of Paddle 2.x; Fluid 1.8.5 can't read the program"
-                found.setdefault(
-                    (op.type, name), at_op("desc-newer", message, op, focus=name, severity=Severity.WARNING)
-                )
+            for name, message in _newer_in(op):
+                finding = at_op("desc-newer", message, op, focus=name, severity=Severity.WARNING)
+                found.setdefault((op.type, name), finding)
     return list(found.values())
+
+
+def _newer_in(op: Op) -> Iterator[tuple[str, str]]:
+    """The attributes and inputs of an op that Fluid 1.8.5 does not know, with a sentence on each."""
+    schema = schema_of(op.type)
+    if schema is not None:
+        for name, spec in schema.attrs.items():
+            if spec.later and op.attrs.get(name):
+                yield name, f"{name} is a formula of Paddle 2.x; Fluid 1.8.5 does not know it, and computes its own"
+        for name, slot in schema.inputs.items():
+            if slot.later and op.inputs.get(name):
+                yield name, f"{name} is an input that Fluid 1.8.5 does not have; it can't run the program"
+    for name, value in op.attrs.items():
+        if isinstance(value, Double):
+            yield name, f"{name} is a FLOAT64, a kind of attribute of Paddle 2.x; Fluid 1.8.5 can't read the program"
 
 
 def warn_of_newer_ops(programs: Iterable[Program]) -> None:

@@ -12,7 +12,7 @@ One `declare(...)` call per op type, in the file of its family, and one `declare
 In the slot text `X*` takes a list of variables (duplicable), `X?` may be missing (dispensable), `X*?` both. Fluid's
 Python layer gives an op every dispensable input, if need be an empty one; `X-` is a dispensable slot that an op has
 only if it needs it (some that Fluid's gradient makers add). `X~` is an output that only the gradient op reads
-(intermediate).
+(intermediate). `X^` is as `X-`, of a slot that Fluid 1.8.5 does not know.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 class Slot(NamedTuple):
     """A named input or output. `duplicable`: takes a list of variables; `dispensable`: may be missing.
 
-    `intermediate`: an output only for the gradient op, which scripts need not name.
+    `intermediate`: an output only for the gradient op, which scripts need not name. `later`: Fluid 1.8.5 does not know
+    the slot; an op has it only if it needs it.
     """
 
     name: str
     duplicable: bool = False
     dispensable: bool = False
     intermediate: bool = False
+    later: bool = False
 
 
 class AttrSpec(NamedTuple):
@@ -215,8 +217,11 @@ def _plain(value: object) -> AttrSpec:
 
 @cache
 def _slots(text: str) -> FrozenMap[str, Slot]:
-    slots = (Slot(word.rstrip("*?-~"), "*" in word, word[-1] in "?-", word[-1] == "~") for word in text.split())
-    return FrozenMap({slot.name: slot for slot in slots})
+    result: dict[str, Slot] = {}
+    for word in text.split():
+        name, mark = word.rstrip("*?-~^"), word[-1]
+        result[name] = Slot(name, "*" in word, mark in "?-^", mark == "~", mark == "^")
+    return FrozenMap(result)
 
 
 def declare(

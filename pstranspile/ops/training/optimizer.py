@@ -14,7 +14,7 @@ declare(
 )
 declare(
     "momentum",
-    "Param Grad LearningRate Velocity GradShare- -> ParamOut VelocityOut GradShareOut-",
+    "Param Grad LearningRate Velocity GradShare^ -> ParamOut VelocityOut GradShareOut^",
     {"mu": FLOAT, "use_nesterov": False, "dampening": later("float")},
     follows="Param Grad Velocity ParamOut VelocityOut",
     doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form; with "
@@ -78,8 +78,8 @@ def _average_accumulates(_op: Op, types: Types) -> Types:
 
 declare(
     "adam",
-    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? Moment2Max- -> "
-    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut Moment2MaxOut-",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? Moment2Max^ -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut Moment2MaxOut^",
     {
         "beta1": 0.9,
         "beta2": 0.999,
@@ -119,7 +119,7 @@ declare(
 )
 declare(
     "adagrad",
-    "Param Grad LearningRate Moment Updates- -> ParamOut MomentOut UpdatesOut-",
+    "Param Grad LearningRate Moment Updates^ -> ParamOut MomentOut UpdatesOut^",
     {"epsilon": 1e-06, "rate_decay": later("float")},
     follows="Param Grad Moment ParamOut MomentOut",
     doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon); with "

@@ -15,7 +15,7 @@ import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid import optimizer as older
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.autodiff import Adadelta, Adam, Lamb, minimize
+from pstranspile.frontends.autodiff import Adadelta, Adagrad, Adam, Lamb, Momentum, minimize
 from pstranspile.proof.check import check
 from pstranspile.tools.cli import main
 from tests.fluid.later.computing import computed
@@ -241,6 +241,24 @@ program @main {
   }
 }
 """
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "told"),
+    [
+        (Momentum(0.1, dampening=0.5), "momentum: GradShare is an input that Fluid 1.8.5 does not have"),
+        (Adagrad(0.1, rate_decay=0.5), "adagrad: Updates is an input that Fluid 1.8.5 does not have"),
+        (Momentum(0.1), ""),
+        (Adagrad(0.1), ""),
+    ],
+)
+def test_inputs_that_fluid_lacks_are_told_when_they_are_exported(
+    optimizer: Any, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.ir").write_text(ps.dumps(module(optimizer)))
+    assert main(["export", str(tmp_path / "net.ir"), "--to", "pb", "-o", str(tmp_path / "out")]) == 0
+    error = capsys.readouterr().err
+    assert (f"warning[desc-newer]: {told}" in error) if told else ("desc-newer" not in error)
 
 
 @pytest.mark.parametrize("verb", ["export --to pb", "export --to inference --fetch y"])
