@@ -368,7 +368,8 @@ class Suspicion:
 
     `half` says which ops the trainers do, `held` is what the scope starts with. Shares without rows are left out. With
     `doubles` everything is computed in double precision, so that small differences are seen. Raises DiagnosticError
-    where an op does not take it. `step`, from 0, and what the `machines` are called are for the words of the causes.
+    where an op does not take it. `buffers` is that of the Workload. `step`, from 0, and the names of the `machines` are
+    for the words of the causes.
     """
 
     def __init__(
@@ -382,6 +383,7 @@ class Suspicion:
         step: int = 0,
         machines: Machines = TRAINERS,
         doubles: bool = False,
+        buffers: bool = False,
     ):
         if doubles:
             half = half._replace(program=in_doubles(half.program, len(shares)))
@@ -402,7 +404,7 @@ class Suspicion:
         self.seed = seed
         self.given = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
-        metrics = frozenset[str]() if machines.of_torch else metrics_of(main)
+        metrics = frozenset[str]() if buffers else metrics_of(main)
         states = {name for name in held if _kept(main, name)} - metrics
         self.everywhere = states - sums_of(main)
         """States that each machine must have as a single one has them."""

@@ -385,7 +385,15 @@ def _of_shares(
     for doubles in (False, True):
         with suppress(DiagnosticError) if doubles else nullcontext():
             looked = Suspicion(
-                half, held, feed, shares, given.seed, step=step, machines=machines, doubles=doubles
+                half,
+                held,
+                feed,
+                shares,
+                given.seed,
+                step=step,
+                machines=machines,
+                doubles=doubles,
+                buffers=given.workload.buffers,
             ).causes()
             if looked:
                 return looked
