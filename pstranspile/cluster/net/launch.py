@@ -326,7 +326,7 @@ class News:
             reason = visible(fields["unkept"])
             self._tell(f"{role} can't keep its state, so it could not go on if it ended: {reason}")
         if "news" in fields:
-            news, about, _ = fields["news"]
+            news, about = fields["news"]
             self._reported[role, about] += 1
             if self._reported[role, about] > self._told[about]:
                 self._told[about] += 1

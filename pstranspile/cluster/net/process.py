@@ -447,7 +447,7 @@ class _News(SiteListener):
     def news(self, text: str, role: str, gone: bool) -> None:
         """Prints and reports that a trainer takes no part any more (`gone`), or takes part again."""
         print(text, file=sys.stderr, flush=True)
-        self._report(news=[text, role, gone])
+        self._report(news=[text, role])
 
 
 def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[str], object]:

@@ -10,7 +10,7 @@ from pstranspile.cluster.net.launch import News, token_of_job
 def test_each_event_is_told_once_whoever_reports_it_and_when():
     told: list[str] = []
     news = News(told.append)
-    gone, back = ("goes on without trainer_1", "trainer_1", True), ("trainer_1 is back", "trainer_1", False)
+    gone, back = ("goes on without trainer_1", "trainer_1"), ("trainer_1 is back", "trainer_1")
     reports = {"pserver_0": [gone, back], "pserver_1": [gone], "trainer_0": [gone]}
     later = {"pserver_1": [back], "trainer_0": [back, gone], "pserver_0": [gone]}
     for role, fields in [(role, each) for part in (reports, later) for role, all_ in part.items() for each in all_]:
