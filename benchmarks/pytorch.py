@@ -40,6 +40,7 @@ except ImportError:
 
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from machines import cpu
 from pytorch_models import HIDDEN, MODELS, NUMBERS, SLOTS, WIDTH, batch, loss
 
 import pstranspile.torch as pt
@@ -52,7 +53,6 @@ from pstranspile.runtime.run.scope import Scope
 from pstranspile.tools.cli import main as command
 
 RATE, WARM, BATCHES = 0.01, 8, 10
-TICKS = os.sysconf("SC_CLK_TCK")
 Step = Callable[[int], float]
 
 
@@ -178,12 +178,6 @@ def ddp(rank: int, rows: int, size: int, steps: int, port: int, told: Any) -> No
     dist.destroy_process_group()
 
 
-def used_by(process: subprocess.Popen[bytes]) -> float:
-    """The CPU seconds of a process so far."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def of_servers(rows: int, size: int, steps: int, work: Path) -> tuple[float, float]:
     """Seconds and CPU seconds of two trainers and two servers."""
     import json
@@ -227,7 +221,7 @@ def of_servers(rows: int, size: int, steps: int, work: Path) -> tuple[float, flo
         for line in lines:
             step = json.loads(line).get("step")
             if step in (WARM, total):
-                marks[step] = perf_counter(), sum(map(used_by, processes))
+                marks[step] = perf_counter(), sum(cpu(process.pid) for process in processes)
     for process in processes:
         process.kill()
         process.wait()
