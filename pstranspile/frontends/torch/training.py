@@ -29,7 +29,7 @@ from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, s
 from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors
 from pstranspile.ir.expect import expect_word
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
@@ -265,6 +265,7 @@ def _called(
     source: str,
 ) -> Training:
     """The training program whose loss and gradients torch computes. Raises DiagnosticError."""
+    raise_errors(_of_all_ranks(model))
     called = TorchStep(model, batch, loss, accumulate)
     shared = called.shared
     names = {id(param): name for name, param in model.named_parameters()}
@@ -333,7 +334,7 @@ def translated(graph: Captured, model: Any) -> Tracing:
     arrays = {name: _held(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     tracing = Tracing(graph, arrays)
     owned = _Owned(model)
-    findings = [*owned.hooks(), *owned.of_all_ranks()]
+    findings = [*owned.hooks(), *_of_all_ranks(model)]
     lost: set[str] = set()
     for node in graph.nodes:
         try:
@@ -406,16 +407,17 @@ class _Owned:
                 message = f"{name or type(module).__name__} has a hook on its gradients, which no graph shows"
                 yield error("torch-op", message)
 
-    def of_all_ranks(self) -> Iterator[Diagnostic]:
-        """Modules that compute with the batches of all ranks together, which no program of one machine does."""
-        for name, module in self._model.named_modules():
-            if type(module).__name__ == "SyncBatchNorm" and module.training:
-                message = (
-                    f"{name or 'the model'} is a SyncBatchNorm, which takes its statistics from the batches of all "
-                    "ranks; it is not translated, so nothing can be said of it"
-                )
-                notes = [Note("with nn.BatchNorm in its place a check says what else differs")]
-                yield error("torch-op", message, notes=notes)
+
+def _of_all_ranks(model: Any) -> Iterator[Diagnostic]:
+    """Errors for modules that compute with the batches of all ranks together, which no step of one machine does."""
+    for name, module in model.named_modules():
+        if type(module).__name__ == "SyncBatchNorm" and module.training:
+            message = (
+                f"{name or 'the model'} is a SyncBatchNorm, which takes its statistics from the batches of all ranks; "
+                "it is not translated, so nothing can be said of it"
+            )
+            notes = [Note("with nn.BatchNorm in its place a check says what else differs")]
+            yield error("torch-op", message, notes=notes)
 
 
 def _title(node: Any) -> str:

@@ -104,7 +104,12 @@ def test_made_batches_have_padding_at_the_beginning_of_rows_too():
         (lambda model: model.bfloat16(), "parameters or buffers of bfloat16, which is not translated"),
     ],
 )
-def test_what_no_program_has_is_refused_by_name(change, said):
-    model = change(_normed())
+@pytest.mark.parametrize("step", ["program", "torch"])
+def test_what_no_program_has_is_refused_by_name(change, said, step):
+    model = change(_normed().eval())
+    model[1].train()
+    inputs, labels = _batch(12)
+    batch = inputs.to(model[0].weight.dtype), labels
+    options = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "step": step}
     with pytest.raises(DiagnosticError, match=said):
-        pt.trace(model, _batch(12), loss=_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        pt.trace(model, batch, loss=_loss, **options)
