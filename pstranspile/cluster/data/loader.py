@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from pstranspile.cluster.machines.feeding import share
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.model import Location, Program
 from pstranspile.runtime.files.python_file import calling, function_of
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
@@ -45,6 +45,8 @@ class LoaderRows:
         self._counted: dict[int, list[int]] = {}
         """How many batches each trainer has, where there are so many trainers."""
         self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
+        self._trainers = 0
+        """How many trainers the batches are for."""
         self._left: dict[str, None] = {}
         """What batches hold beside what is fed."""
         self._on_left: Callable[[str], object] | None = None
@@ -67,7 +69,7 @@ class LoaderRows:
 
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """What the trainers with these programs are fed, and the most steps that any of them has."""
-        count = len(programs)
+        self._trainers = count = len(programs)
         counted = [] if self._steps else self._counts(count)
         steps = self._steps or max(counted)
         ends = counted or [0] * count
@@ -109,8 +111,14 @@ class LoaderRows:
         return self
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of values in the batches so far that are not fed."""
-        return left_out_of_feed(self._left, (), (), Location(self._place))
+        """What is to be told of values in the batches so far that are not fed, and of rows that no trainer gets."""
+        found = left_out_of_feed(self._left, (), (), Location(self._place))
+        left = self._loader.left(self._trainers) if isinstance(self._loader, DatasetBatches) else 0
+        if left:
+            message = f"{self._place}: the last {counted(left, 'row')} of each epoch "
+            message += f"{'is' if left == 1 else 'are'} fewer than the {self._trainers} trainers, and left out"
+            found.append(warning("feed-shares", message))
+        return found
 
     def tell_of_left(self, on_left: Callable[[str], object]) -> None:
         """From now on `on_left` is called with the name of every value of batches that is not fed, once."""
@@ -175,6 +183,11 @@ class DatasetBatches:
     @property
     def _is_sequence(self) -> bool:
         return hasattr(self._rows, "__getitem__") and hasattr(self._rows, "__len__")
+
+    def left(self, trainers: int) -> int:
+        """The rows at the end of each epoch that no trainer of so many gets; 0 if it is not known before."""
+        last = len(self._rows) % self._batch if self._is_sequence else 0
+        return last if last < trainers else 0
 
     def __call__(self, rank: int, trainers: int) -> Iterator[Any]:
         """The batches of a trainer. Raises DiagnosticError for rows that are no numbers, or not alike."""

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import pstranspile as ps  # noqa: E402
-from pstranspile.cluster.data.loader import DatasetBatches  # noqa: E402
+from pstranspile.cluster.data.loader import DatasetBatches, LoaderRows  # noqa: E402
 from pstranspile.cluster.pytorch import launch  # noqa: E402
 from tests.frontends.torch.launched import Rows, batches, clicks, killing, loader, metric  # noqa: E402
 from tests.frontends.torch.trained import assert_trained, simulated  # noqa: E402
@@ -117,6 +117,11 @@ def test_rows_of_a_dataset_are_dealt_as_batches_are():
         [[0, 1], [5], [0, 1], [5]],
         [[2, 3, 4], [6, 7], [2, 3, 4], [6, 7]],
     ]
+    rows = LoaderRows(DatasetBatches([{"x": float(at)} for at in range(9)], batch=4))
+    rows.feeds([ps.Program()] * 2)
+    assert "the last 1 row of each epoch is fewer than the 2 trainers, and left out" in rows.warnings()[0].message
+    rows.feeds([ps.Program()])
+    assert rows.warnings() == []
     shuffled = DatasetBatches(range(6), batch=6, epochs=2, shuffle=1)
     drawn = [batch[0].tolist() for batch in shuffled(0, 1)]
     assert [sorted(rows) for rows in drawn] == [[0, 1, 2, 3, 4, 5]] * 2
