@@ -12,6 +12,7 @@ from pstranspile.fluid.incubate.fleet.base import (
     UserDefinedRoleMaker,
 )
 from pstranspile.fluid.incubate.fleet.collective import DistributedStrategy as CollectiveStrategy
+from pstranspile.fluid.incubate.fleet.collective import fleet as collective_fleet
 from pstranspile.fluid.incubate.fleet.parameter_server import (
     AsyncStrategy,
     DistributedTranspiler,
@@ -107,3 +108,10 @@ def test_what_must_come_first() -> None:
     with pytest.raises(RuntimeError, match="comes after minimize"):
         fleet.init_worker()
     assert fleet.split_files(["a", "b", "c"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("call", ["init_server", "run_server"])
+def test_fleet_without_servers_warns_and_goes_on_as_in_fluid(call: str) -> None:
+    with pytest.warns(UserWarning, match=f"{call} does nothing: Fleet in collective mode has no servers") as warned:
+        assert getattr(collective_fleet, call)() is None
+    assert warned[0].filename == __file__

@@ -16,6 +16,7 @@ from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
 from pstranspile.fluid.paddle.distributed.fs_wrapper import FS, LocalFS
 from pstranspile.fluid.running.pacing import without_averages
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
+from pstranspile.ir.warned import warn
 
 PREFIX = "__paddle_fleet_checkpoint__"
 PARAMS = "_paddle_fleet_param__"
@@ -161,12 +162,12 @@ class Collective(Checkpoints, Fleet):
         """Does nothing, because a trainer in collective mode needs no preparation."""
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Raises NotImplementedError, because there are no servers."""
-        raise NotImplementedError("Fleet in collective mode has no servers")
+        """Warns that there are no servers, as in Fluid, and does nothing."""
+        warn("init_server does nothing: Fleet in collective mode has no servers")
 
     def run_server(self) -> None:
-        """Raises NotImplementedError, because there are no servers."""
-        raise NotImplementedError("Fleet in collective mode has no servers")
+        """Warns that there are no servers, as in Fluid, and does nothing."""
+        warn("run_server does nothing: Fleet in collective mode has no servers")
 
     def stop_worker(self) -> None:
         """Ends this trainer."""
