@@ -88,7 +88,8 @@ paddle.enable_static()
 class Slow(paddle.io.Dataset):
     def __getitem__(self, number):
         print("ready", flush=True)
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)
         return np.ones(3, "float32")
 
     def __len__(self):
@@ -104,14 +105,16 @@ import paddle
 
 def slow(sample):
     print("ready", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)
 
 list(paddle.reader.xmap_readers(slow, lambda: iter(range(9)), 2, 4)())
 """
 OWN = """
 import time
 print("ready", flush=True)
-time.sleep(60)
+for _ in range(600):
+    time.sleep(0.1)
 """
 
 

@@ -82,7 +82,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_interrupt_ends_the_script(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    (tmp_path / "train.py").write_text("import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(0.1)\n")
     command = [sys.executable, "-m", "pstranspile", "fluid", "train.py"]
     with interrupts(signal.SIG_DFL):
         process = subprocess.Popen(

@@ -183,12 +183,14 @@ real = where.{name}
 def stopping(*given, **named):
     result = real(*given, **named)
     print("at work", flush=True)
-    time.sleep(100)
+    for _ in range(1000):
+        time.sleep(0.1)
     return result
 where.{name} = stopping
 from pstranspile.__main__ import main
 sys.exit(main())
 """
+"""A command that waits in short sleeps: a signal between the last line of Python and a sleep is seen after the sleep."""
 LOADED = STOPPED.format(module="pstranspile.frontends.loading", name="load")
 WRITING = STOPPED.format(module="pstranspile.runtime.files.outputs", name="_write")
 
@@ -351,7 +353,8 @@ real = common.Parser.parse_args
 def stopping(*given, **named):
     result = real(*given, **named)
     print("at work", flush=True)
-    time.sleep(100)
+    for _ in range(1000):
+        time.sleep(0.1)
     return result
 common.Parser.parse_args = stopping
 from pstranspile.__main__ import main
