@@ -190,7 +190,7 @@ where.{name} = stopping
 from pstranspile.__main__ import main
 sys.exit(main())
 """
-"""A command that waits in short sleeps: a signal between the last line of Python and a sleep is seen after the sleep."""
+"""A command that waits in short sleeps: one that begins after a signal has come hides it until its end."""
 LOADED = STOPPED.format(module="pstranspile.frontends.loading", name="load")
 WRITING = STOPPED.format(module="pstranspile.runtime.files.outputs", name="_write")
 
