@@ -1,15 +1,16 @@
 """The documentation is true: every command and snippet in it runs, and prints what it says it prints.
 
-In the documents of the root and of docs/, `sh` blocks are run by bash and `python` blocks by Python, document by
-document, in order, in a copy of the examples. A `text` block right after one of them is what it prints; `...` in it
-stands for any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what
-its fence says (`sh status=1`). A block that needs a package which is not
-installed is left out (`python needs=torch`). `toml` blocks of docs/reference/job.md are job files.
+In the documents of the root and of docs/, `sh` blocks are run by bash and the `python` blocks of a document by one
+Python, document by document, in order, in a copy of the examples. A `text` block right after one of them is what it
+prints; `...` in it stands for any characters, and for any lines if it is alone on its line. A `sh` block ends with
+status 0, or with what its fence says (`sh status=1`). A block that needs a package which is not installed is left out
+(`python needs=torch`). `toml` blocks of docs/reference/job.md are job files.
 
 The two commands of the README's first screen are left out: they make virtual environments, and one of them
 runs these tests. `.ci/run` runs both.
 """
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -65,28 +67,98 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
         yield
 
 
-def run(block: Block, folder: Path, earlier: list[str]) -> str:
-    """What the block prints; python blocks see the names of the document's earlier ones."""
-    environment = {
-        **os.environ,
-        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "COLUMNS": "100",
-    }
-    if block.language == "sh":
-        command = ["bash", "-euo", "pipefail", "-c", block.text]
-    else:
-        setup = (
-            f"import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()):\n    exec({''.join(earlier)!r})\n"
+SESSION = """
+import json, os, sys, traceback
+def execute(text, out):
+    with open(out, "w") as file:
+        kept = os.dup(1), os.dup(2)
+        os.dup2(file.fileno(), 1)
+    errors = open(out + ".errors", "w")
+    os.dup2(errors.fileno(), 2)
+    status = 0
+    try:
+        exec(compile(text, "<string>", "exec"), vars(sys.modules["__main__"]))
+    except SystemExit as stop:
+        status = stop.code or 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number, stream in enumerate(kept, 1):
+        os.dup2(stream, number)
+        os.close(stream)
+    return status
+for line in sys.stdin:
+    print(json.dumps(execute(*json.loads(line))), flush=True)
+"""
+"""A process that runs the blocks it is sent, one after the other, with the names of the earlier ones. Each line of its
+input has a block and the file for what it prints; what it prints on stderr goes to a file beside it.
+"""
+
+
+class Reader:
+    """Somebody who types in the blocks of one document: one shell for each of its commands, and one Python for all its
+    snippets, which see the names of earlier ones.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "100",
+        }
+        self._python: subprocess.Popen[str] | None = None
+
+    def run(self, block: Block) -> str:
+        """What the block prints."""
+        status, out, errors = self._shell(block) if block.language == "sh" else self._session(block)
+        assert status == block.status, f"line {block.line}:\n{block.text}\n{out}{errors}"
+        return out + SUMMARY.sub("", errors)
+
+    def close(self) -> None:
+        """Ends Python, if there was a snippet."""
+        if self._python is not None:
+            try:
+                self._python.communicate(timeout=60)
+            finally:
+                self._python.kill()
+
+    def _shell(self, block: Block) -> tuple[object, str, str]:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.text],
+            cwd=self._folder / "work",
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
         )
-        command = [sys.executable, "-c", setup + block.text]
-    done = subprocess.run(
-        command, cwd=folder / "work", env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == block.status, f"line {block.line}:\n{block.text}\n{done.stdout}{done.stderr}"
-    if block.language == "python":
-        earlier.append(block.text)
-    return done.stdout + SUMMARY.sub("", done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+    def _session(self, block: Block) -> tuple[object, str, str]:
+        if self._python is None:
+            self._python = subprocess.Popen(
+                [sys.executable, "-c", SESSION],
+                cwd=self._folder / "work",
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._python.stdin is not None
+        assert self._python.stdout is not None
+        printed = self._folder / f"{block.line}.txt"
+        self._python.stdin.write(json.dumps([block.text, str(printed)]) + "\n")
+        self._python.stdin.flush()
+        clock = Timer(300, self._python.kill)
+        clock.start()
+        status = self._python.stdout.readline()
+        clock.cancel()
+        out, errors = (Path(f"{printed}{ending}").read_text() for ending in ("", ".errors"))
+        return json.loads(status) if status else f"the process has ended in line {block.line}", out, errors
 
 
 def matches(printed: str, documented: str) -> bool:
@@ -102,7 +174,15 @@ def test_commands_and_snippets(path: Path, folder: Path):
     needed = {"ray.md": "ray", "onnx.md": "onnx", "ddp.md": "torch", "pytorch.md": "torch"}.get(path.name)
     if needed is not None:
         pytest.importorskip(needed, reason=f"{needed} is not installed")
-    earlier: list[str] = []
+    reader = Reader(folder)
+    try:
+        follow(reader, path)
+    finally:
+        reader.close()
+
+
+def follow(reader: Reader, path: Path) -> None:
+    """Runs what is in a document, and compares what is printed with it."""
     printed = None
     for block in runnable(path):
         if block.language == "text":
@@ -112,7 +192,7 @@ def test_commands_and_snippets(path: Path, folder: Path):
         elif block.needs and find_spec(block.needs) is None:
             printed = None
         else:
-            printed = run(block, folder, earlier)
+            printed = reader.run(block)
 
 
 def test_the_first_screen_has_two_commands():
