@@ -115,19 +115,21 @@ def is_promised(name: str, used: set[str], kept: set[str]) -> bool:
     return len(parts) == 2 or nearest in used
 
 
-CROSSING = [
-    (module_name(path), name)
-    for path in FILES
-    for name in sorted(imported(path) & MODULES)
-    if wing(name) != wing(module_name(path)) and wing(name) in WINGS
-]
-"""The imports of one wing, or of a public module beside them, from another: who imports, and what."""
+@cache
+def crossing() -> list[tuple[str, str]]:
+    """The imports of one wing, or of a public module beside them, from another: who imports, and what."""
+    return [
+        (module_name(path), name)
+        for path in FILES
+        for name in sorted(imported(path) & MODULES)
+        if wing(name) != wing(module_name(path)) and wing(name) in WINGS
+    ]
 
 
 @pytest.mark.parametrize("wing_name", WINGS)
 def test_other_wings_use_what_a_wing_promises(wing_name: str):
     used, kept = surface(wing_name)
-    asked = {name: here for here, name in CROSSING if wing(name) == wing_name}
+    asked = {name: here for here, name in crossing() if wing(name) == wing_name}
     beyond = [f"{here} imports {name}" for name, here in asked.items() if not is_promised(name, used, kept)]
     assert not beyond, "not promised by the docstring of the wing: " + ", ".join(beyond)
     if wing_name != "tools":  # the command alone, of which the package's own names make use

@@ -99,7 +99,7 @@ def test_prometheus_is_answered(nodes: Any, data: ps.Data, tmp_path: Path):
 
     (tmp_path / "net.ir").write_text(ps.dumps(module()))
     options = ["--pservers", "1", "--trainers", "1", "--on", "ray", "--cpus", "0.5", "--metrics", address]
-    fed = ["--feed", *data.files, "--batch", "8", "--columns", "dense=a,b"]
+    fed = ["--feed", *data.files, "--batch", "8", "--columns", "dense=a,b", "--epochs", "20"]
     ended, asking = Event(), Thread(target=ask)
     asking.start()
     try:
