@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import itertools
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -95,7 +97,7 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
         with warnings.catch_warnings(), _quiet(), _marked(torch, model):
             warnings.simplefilter("ignore")
             try:
-                exported = torch.export.export(step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
+                exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
                 texts = [_BATCH.sub("L['flat_args']", text) for text in getattr(exported, "_guards_code", ())]
                 guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
                 stacks = _inner_stacks(exported)
@@ -254,6 +256,22 @@ def _quiet() -> Generator[None]:
         logger.disabled = before
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+def _exported(torch: Any, *arguments: Any, **options: Any) -> Any:
+    """What `torch.export.export` returns. Of a step that branches on its data torch prints the graph up to there on
+    stderr, which is left out: the line is named by what is raised.
+    """
+    told, graph = io.StringIO(), ""
+    try:
+        with redirect_stderr(told):
+            return torch.export.export(*arguments, **options)
+    except Exception as problem:
+        graph = getattr(problem, "partial_fx_graph", "")
+        raise
+    finally:
+        printed = told.getvalue()
+        print(printed.replace(f"{graph}\n", "") if graph else printed, end="", file=sys.stderr)
 
 
 # Places in the user's code.

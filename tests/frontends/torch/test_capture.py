@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import pstranspile.torch as pt
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.frontends.torch.beside import ROWS, trained
 
@@ -35,3 +36,22 @@ def test_what_a_graph_takes_for_granted_holds_for_code_that_was_run():
     made = trained(Columns(), batch, lambda m, x: m(x).view(-1, 2, 2).prod(1).mean(), count=1)
     with pytest.raises(DiagnosticError, match=r"torch-batch.*x.shape\[0\]"):
         made.training.feeds((torch.randn(ROWS + 1, 4),))
+
+
+def test_a_branch_on_data_is_told_by_its_line_alone(capsys):
+    class Branching(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 1)
+
+        def forward(self, x):
+            hidden = self.linear(x)
+            if hidden.sum() > 0:
+                hidden = hidden * 2
+            return hidden.mean()
+
+    model = Branching()
+    with pytest.raises(DiagnosticError) as caught:
+        pt.trace(model, (torch.ones(ROWS, 3),), optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    assert caught.value.diagnostics[0].code == "torch-export"
+    assert "class GraphModule" not in capsys.readouterr().err
