@@ -172,12 +172,17 @@ def _ranges(name: str, held: Sequence[Any]) -> list[Range]:
     before = 0
     for each in held:
         numbers = cast("list[Any]", each) if isinstance(each, list) else []
-        if len(numbers) != 3 or not all(map(_number, numbers)) or not before <= numbers[0] < numbers[1]:
+        if len(numbers) != 3 or not _is_range(numbers) or not before <= numbers[0] < numbers[1]:
             raise _Wrong(f"a range of {name} is {json.dumps(each)[:60]}; it must be [start, stop, count], in order")
         result.append(Range(*numbers))
         before = numbers[1]
     return result
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 64
+def _is_range(numbers: Sequence[object]) -> bool:
+    """Whether these are two ids, which are whole numbers, and a count, which may be a mean."""
+    kinds = (int, int, int | float)
+    return all(
+        isinstance(number, kind) and not isinstance(number, bool) and 0 <= number < 1 << 64
+        for number, kind in zip(numbers, kinds, strict=True)
+    )

@@ -33,7 +33,16 @@ from pstranspile.compiler.plan.plan import (
     trainer_suffix,
 )
 from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, counted, error, raise_errors
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    Severity,
+    at_op,
+    counted,
+    did_you_mean,
+    error,
+    raise_errors,
+)
 from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Program, TensorType, Var
@@ -501,7 +510,7 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     Raises DiagnosticError: `id-counts` for a file of counts that can't be used, `plan-memory` if the parameters are
     more than the servers have memory for.
     """
-    counts = _counts_of(job, pieces)
+    counts = _counts_of(facts.program, job, pieces)
     group_of = {name: number for number, group in enumerate(facts.groups) for name in group.parameters}
     together: dict[int, list[int]] = {}
     for index, piece in enumerate(pieces):
@@ -531,8 +540,10 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     return result, placed
 
 
-def _counts_of(job: Job, pieces: Sequence[Piece]) -> IdCounts | None:
-    """The counts of a job's ids, if it names a file of them. Raises DiagnosticError."""
+def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts | None:
+    """The counts of a job's ids, if it names a file of them. Raises DiagnosticError if they are of other tables, or
+    some name is none of the program's: tables that the program reads alone may be counted too.
+    """
     if not job.id_counts:
         return None
     counts = read_counts(job.id_counts)
@@ -540,9 +551,13 @@ def _counts_of(job: Job, pieces: Sequence[Piece]) -> IdCounts | None:
     where = Location(job.id_counts)
     if rows.keys().isdisjoint(counts.tables):
         named = ", ".join(sorted(counts.tables)[:3]) or "no table"
-        message = f"it counts ids of {named}, which the program does not update"
+        hint = did_you_mean(named, rows) if len(counts.tables) == 1 else ""
+        message = f"it counts ids of {named}, which the program does not update{hint}"
         raise DiagnosticError([error("id-counts", message, where)])
     for name, table in counts.tables.items():
+        if program.find_var(name) is None:
+            message = f"it counts ids of {name}, and the program has no such variable{did_you_mean(name, rows)}"
+            raise DiagnosticError([error("id-counts", message, where)])
         end = table.ranges[-1].stop if table.ranges else 0
         if end > rows.get(name, end):
             message = f"it counts ids of {name} up to {end - 1}, and the table has {counted(rows[name], 'row')}"

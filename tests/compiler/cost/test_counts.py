@@ -60,6 +60,7 @@ def counts_with(*ranges: object) -> dict[str, object]:
         (counts_with([0, 2, 1], [1, 3, 1]), r"a range of w is \[1, 3, 1\]"),
         (counts_with([0, 1e400, 1]), "a range of w"),
         (counts_with("x"), "a range of w"),
+        (counts_with([0, 2.0, 1]), r"a range of w is \[0, 2.0, 1\]"),
     ],
 )
 def test_what_is_wrong_with_a_file(held: object, said: str, tmp_path: Path):

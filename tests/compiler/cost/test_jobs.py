@@ -91,6 +91,10 @@ def _large() -> ps.Module:
     [
         ({"other": RowCounts([Range(0, 1, 1)])}, "it counts ids of other, which the program does not update"),
         ({"embedding_0.w_0": RowCounts([Range(0, 41, 1)])}, "up to 40, and the table has 40 rows"),
+        (
+            {name: RowCounts([Range(0, 1, 1)]) for name in ("embedding_0.w_0", "embeding_1.w_0")},
+            "embeding_1.w_0, and the program has no such variable; did you mean",
+        ),
     ],
 )
 def test_counts_of_another_program_are_refused(tables: dict[str, RowCounts], said: str, tmp_path: Path):
