@@ -15,7 +15,7 @@ import numpy as np
 from pstranspile.compiler.job import Job
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import DiagnosticError, counted, error
 from pstranspile.ir.model import Location
 from pstranspile.proof.check import check
 from pstranspile.proof.report import Cause, Report
@@ -103,10 +103,11 @@ def check_model(
 
     The arguments are those of `trace`; `batches` are whole batches, whose rows are divided among the ranks in order.
     Without them batches like `batch` are made, in which masks and lengths differ from row to row. Raises
-    DiagnosticError for a model that is not translated.
+    DiagnosticError for a model that is not translated, and for batches that it was not traced for.
     """
-    given = list(batches) if batches is not None else None
-    steps = STEPS if given is None else len(given)
+    is_one = isinstance(batches, Mapping) or hasattr(batches, "detach")  # which is refused once the model is traced
+    given = [*batches] if isinstance(batches, Iterable) and not is_one else batches
+    steps = len(given) if isinstance(given, list) else STEPS
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
     return check_training(training, given, trainers=trainers, pservers=pservers)
@@ -115,8 +116,13 @@ def check_model(
 def check_training(
     training: Training, batches: Iterable[Any] | None = None, *, trainers: int = 2, pservers: int = 0
 ) -> ModelReport:
-    """The check of `check_model` for a model that was traced before, from the state of `training` on."""
-    fed = _made(training, trainers) if batches is None else [training.feeds(batch) for batch in batches]
+    """The check of `check_model` for a model that was traced before, from the state of `training` on.
+
+    Raises DiagnosticError (`torch-batch`) for batches that the model was not traced for, or if there are none.
+    """
+    fed = _made(training, trainers) if batches is None else [*map(training.feeds, training.batches(batches))]
+    if not fed:
+        raise DiagnosticError([error("torch-batch", "there are no batches to check with")])
     for feed in fed:
         for share in _shares(feed, trainers):
             training.require_sizes(share)

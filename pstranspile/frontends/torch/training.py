@@ -29,7 +29,7 @@ from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, s
 from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, raise_errors
 from pstranspile.ir.expect import expect_word
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
@@ -152,10 +152,13 @@ class Training:
         if isinstance(batch, Mapping):
             named = {str(name): value for name, value in cast("Mapping[Any, Any]", batch).items()}
         else:
+            if not isinstance(batch, Sequence) and not hasattr(batch, "detach"):
+                message = f"a batch is a tuple or dict of tensors, not {type(batch).__name__}"
+                raise DiagnosticError([error("torch-batch", message)])
             values = tensors_of(batch)
             named = dict(zip(self.inputs, values, strict=False))
             if len(values) != len(self.inputs):
-                raise DiagnosticError([self._other_batch(f"{len(values)} tensors")])
+                raise DiagnosticError([self._other_batch(counted(len(values), "tensor"))])
         missing = [name for name in self.inputs if name not in named]
         if missing:
             raise DiagnosticError([self._other_batch(f"no {missing[0]}")])
@@ -175,11 +178,25 @@ class Training:
     def _other_batch(self, what: str) -> Diagnostic:
         return error("torch-batch", f"the batch has {what}; the model was traced with {', '.join(self.inputs)}")
 
+    def batches(self, given: Iterable[Any]) -> Iterable[Any]:
+        """The batches that are given. Raises DiagnosticError (`torch-batch`) for what is one batch, or none."""
+        parts = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else []
+        is_one = isinstance(given, Mapping) or hasattr(given, "detach")
+        if is_one or (len(self.inputs) > 1 and any(hasattr(part, "detach") for part in parts)):
+            raise DiagnosticError([error("torch-batch", "a list of batches is expected, and one batch is given")])
+        if not hasattr(given, "__iter__"):
+            message = f"a list of batches is expected, and {type(given).__name__} is given"
+            raise DiagnosticError([error("torch-batch", message)])
+        return given
+
     def train(self, batches: Iterable[Any]) -> list[float]:
-        """Makes a step with each batch on this machine; gives the losses."""
+        """Makes a step with each batch on this machine; gives the losses.
+
+        Raises DiagnosticError (`torch-batch`) for anything but batches that the graph was made for.
+        """
         result: list[float] = []
         with np.errstate(all="ignore"):
-            for batch in batches:
+            for batch in self.batches(batches):
                 out = run(self._module.main, feed=self.feeds(batch), fetch=[self.loss], scope=self._scope)
                 result.append(float(np.asarray(out[self.loss]).reshape(())))
         return result

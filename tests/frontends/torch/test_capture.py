@@ -55,3 +55,43 @@ def test_a_branch_on_data_is_told_by_its_line_alone(capsys):
         pt.trace(model, (torch.ones(ROWS, 3),), optimizer=torch.optim.SGD(model.parameters(), 0.1))
     assert caught.value.diagnostics[0].code == "torch-export"
     assert "class GraphModule" not in capsys.readouterr().err
+
+
+ROW = (torch.ones(3, 2), torch.ones(3, 1))
+
+
+@pytest.fixture(scope="module")
+def training():
+    model = torch.nn.Linear(2, 1)
+    return pt.trace(
+        model,
+        ROW,
+        loss=lambda m, x, y: (m(x) - y).square().mean(),
+        optimizer=torch.optim.SGD([*model.parameters()], 0.1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "told"),
+    [
+        (ROW, "a list of batches is expected, and one batch is given"),
+        ([*ROW], "a list of batches is expected, and one batch is given"),
+        (ROW[0], "a list of batches is expected, and one batch is given"),
+        ({"x": ROW[0], "y": ROW[1]}, "a list of batches is expected, and one batch is given"),
+        (5, "a list of batches is expected, and int is given"),
+        ([5], "a batch is a tuple or dict of tensors, not int"),
+        ([ROW[:1]], "the batch has 1 tensor; the model was traced with x, y"),
+        ([{"x": ROW[0]}], "the batch has no y; the model was traced with x, y"),
+    ],
+)
+def test_what_are_no_batches(training, batches, told):
+    for use in (training.train, lambda given: pt.check_training(training, given)):
+        with pytest.raises(DiagnosticError) as caught:
+            use(batches)
+        assert (caught.value.diagnostics[0].code, caught.value.diagnostics[0].message) == ("torch-batch", told)
+
+
+def test_a_check_without_batches_shows_nothing(training):
+    with pytest.raises(DiagnosticError, match="there are no batches to check with"):
+        pt.check_training(training, [])
+    assert training.train([]) == []
