@@ -106,8 +106,8 @@ def check_model(
     DiagnosticError for a model that is not translated, and for batches that it was not traced for.
     """
     is_one = isinstance(batches, Mapping) or hasattr(batches, "detach")  # which is refused once the model is traced
-    given = [*batches] if isinstance(batches, Iterable) and not is_one else batches
-    steps = len(given) if isinstance(given, list) else STEPS
+    given: Any = [*batches] if isinstance(batches, Iterable) and not is_one else batches
+    steps = STEPS if given is None or is_one else len(given)
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
     return check_training(training, given, trainers=trainers, pservers=pservers)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error
 from pstranspile.ir.model import Location
 
 
@@ -81,10 +81,14 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
 
     With several `parts` the rows are dealt to as many micro-batches, and the loss is the mean of theirs. Operators that
     are not `known` are replaced by those that torch defines them by, where it does. Raises DiagnosticError
-    (`torch-export`) if torch can't export it.
+    (`torch-export`) if torch can't export it, and `torch-batch` for a batch that holds anything but tensors.
     """
     torch = torch_library()
     names = batch_names(model, batch, loss)
+    for name, tensor in zip(names, tensors_of(batch), strict=True):
+        if not isinstance(tensor, torch.Tensor):
+            message = f"a batch is a tuple or dict of tensors; {name} is of type {type(tensor).__name__}"
+            raise DiagnosticError([error("torch-batch", message)])
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
     dim = torch.export.Dim
@@ -106,6 +110,11 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
                 raise
             except Exception as problem:  # whatever torch's compiler raises about the user's code
                 problems.append(problem)
+    if least < 2:
+        message = (
+            f"the batch that a model is traced with has {counted(least, 'row')}; at least 2 tell rows from other dims"
+        )
+        raise DiagnosticError([error("torch-batch", message), _refusal(problems[0])])
     raise DiagnosticError([_refusal(problems[0])])
 
 
@@ -265,7 +274,11 @@ def _exported(torch: Any, *arguments: Any, **options: Any) -> Any:
     told, graph = io.StringIO(), ""
     try:
         with redirect_stderr(told):
-            return torch.export.export(*arguments, **options)
+            exported = torch.export.export(*arguments, **options)
+        if any(type(tensor).__name__ == "FakeTensor" for tensor in exported.constants.values()):  # it has no numbers
+            message = "its code takes a tensor in a way that export doesn't follow, such as `.data` of a parameter"
+            raise ValueError(message)
+        return exported
     except Exception as problem:
         graph = getattr(problem, "partial_fx_graph", "")
         raise

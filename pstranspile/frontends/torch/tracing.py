@@ -119,6 +119,8 @@ class Tracing(Reading):
 
     def value(self, arg: Any) -> str:
         """The variable of an argument that is a tensor."""
+        if arg.name not in self.names:
+            raise Refused(f"it takes {arg.name}, a number that is computed in a way that is not translated")
         return self.names[arg.name]
 
     def size(self, value: str, axis: int) -> int:
@@ -176,6 +178,8 @@ class Tracing(Reading):
     def number_of(self, arg: Any) -> int:
         """A whole number, or the code of one that is known at run time only."""
         if hasattr(arg, "name"):
+            if arg.name not in self.integers:
+                raise Refused(f"it takes {arg.name}, a number that is computed in a way that is not translated")
             return self.integers[arg.name]
         return int(arg)
 

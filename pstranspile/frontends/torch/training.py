@@ -25,7 +25,7 @@ from pstranspile.frontends.torch.capture import (
     torch_library,
     user_line,
 )
-from pstranspile.frontends.torch.optimizers import Clipping, Group, groups_of, single, states_of
+from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
 from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
@@ -525,6 +525,9 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
     parameters = [name for name in draft.blocks[0].vars if name in {*trained}]
     rates = [_rate(tracing, group, kind) for group in groups]
     pairs = append_backward(draft, loss, parameters)
+    if not pairs:
+        message = "none of the optimizer's parameters would be trained: they require no gradient, or the loss has none"
+        raise DiagnosticError([error(OPTIMIZER_CODE, message)])
     if clip is not None:
         pairs = clip_with_optimizer(draft, pairs, clip)
     by_name = {pair.param: pair for pair in pairs}

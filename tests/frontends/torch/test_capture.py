@@ -95,3 +95,49 @@ def test_a_check_without_batches_shows_nothing(training):
     with pytest.raises(DiagnosticError, match="there are no batches to check with"):
         pt.check_training(training, [])
     assert training.train([]) == []
+
+
+class Own(torch.nn.Module):
+    """A linear layer with a forward of its own."""
+
+    def __init__(self, forward=None):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 1)
+        self.own = forward
+
+    def forward(self, x, y):
+        return (self.linear(x) - y).square().mean() if self.own is None else self.own(self.linear, x, y)
+
+
+def changed(linear, x, y):
+    linear.weight.data.mul_(0.9)
+    return (linear(x) - y).square().mean()
+
+
+def frozen():
+    return Own().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "code", "told"),
+    [
+        (Own, ([1.0, 2.0], [1.0]), "torch-batch", "a batch is a tuple or dict of tensors; x is of type list"),
+        (Own, (ROW[0], 3.0), "torch-batch", "a batch is a tuple or dict of tensors; y is of type float"),
+        (Own, (ROW[0][:1], ROW[1][:1]), "torch-batch", "the batch that a model is traced with has 1 row; at least 2"),
+        (Own, (ROW[0][:0], ROW[1][:0]), "torch-batch", "the batch that a model is traced with has 0 rows; at least 2"),
+        (frozen, ROW, "torch-optimizer", "none of the optimizer's parameters would be trained"),
+        (lambda: Own(changed), ROW, "torch-export", "in a way that export doesn't follow, such as `.data`"),
+        (
+            lambda: Own(lambda linear, x, y: ((linear(x) - y).square() * (1 / len(x))).sum()),
+            ROW,
+            "torch-op",
+            "aten.mul.Tensor: it takes truediv, a number that is computed in a way that is not translated",
+        ),
+    ],
+)
+def test_what_can_not_be_traced(model, batch, code, told):
+    made = model()
+    with pytest.raises(DiagnosticError) as caught:
+        pt.trace(made, batch, optimizer=torch.optim.SGD([*made.parameters()], 0.1))
+    assert caught.value.diagnostics[0].code == code
+    assert told in caught.value.diagnostics[0].message
