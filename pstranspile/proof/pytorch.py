@@ -105,12 +105,13 @@ def check_model(
     Without them batches like `batch` are made, in which masks and lengths differ from row to row. Raises
     DiagnosticError for a model that is not translated, and for batches that it was not traced for.
     """
-    is_one = isinstance(batches, Mapping) or hasattr(batches, "detach")  # which is refused once the model is traced
-    given: Any = [*batches] if isinstance(batches, Iterable) and not is_one else batches
-    steps = STEPS if given is None or is_one else len(given)
+    kind = type(batches)
+    is_one = issubclass(kind, Mapping) or hasattr(batches, "detach")  # which is refused once the model is traced
+    listed: list[Any] | None = [*batches] if batches is not None and issubclass(kind, Iterable) and not is_one else None
+    steps = STEPS if listed is None else len(listed)
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
-    return check_training(training, given, trainers=trainers, pservers=pservers)
+    return check_training(training, batches if listed is None else listed, trainers=trainers, pservers=pservers)
 
 
 def check_training(

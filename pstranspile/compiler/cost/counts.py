@@ -181,8 +181,8 @@ def _ranges(name: str, held: Sequence[Any]) -> list[Range]:
 
 def _is_range(numbers: Sequence[object]) -> bool:
     """Whether these are two ids, which are whole numbers, and a count, which may be a mean."""
-    kinds = (int, int, int | float)
-    return all(
-        isinstance(number, kind) and not isinstance(number, bool) and 0 <= number < 1 << 64
-        for number, kind in zip(numbers, kinds, strict=True)
-    )
+    return all(map(_number, numbers)) and all(isinstance(each, int) for each in numbers[:2])
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 64

@@ -152,8 +152,9 @@ class Training:
         if isinstance(batch, Mapping):
             named = {str(name): value for name, value in cast("Mapping[Any, Any]", batch).items()}
         else:
-            if not isinstance(batch, Sequence) and not hasattr(batch, "detach"):
-                message = f"a batch is a tuple or dict of tensors, not {type(batch).__name__}"
+            kind: type[Any] = type(batch)
+            if not issubclass(kind, Sequence) and not hasattr(batch, "detach"):
+                message = f"a batch is a tuple or dict of tensors, not {kind.__name__}"
                 raise DiagnosticError([error("torch-batch", message)])
             values = tensors_of(batch)
             named = dict(zip(self.inputs, values, strict=False))
@@ -178,14 +179,15 @@ class Training:
     def _other_batch(self, what: str) -> Diagnostic:
         return error("torch-batch", f"the batch has {what}; the model was traced with {', '.join(self.inputs)}")
 
-    def batches(self, given: Iterable[Any]) -> Iterable[Any]:
+    def batches(self, given: Any) -> Iterable[Any]:
         """The batches that are given. Raises DiagnosticError (`torch-batch`) for what is one batch, or none."""
-        parts = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else []
-        is_one = isinstance(given, Mapping) or hasattr(given, "detach")
+        kind: type[Any] = type(given)
+        parts: list[Any] = [*given] if issubclass(kind, tuple | list) else []
+        is_one = issubclass(kind, Mapping) or hasattr(given, "detach")
         if is_one or (len(self.inputs) > 1 and any(hasattr(part, "detach") for part in parts)):
             raise DiagnosticError([error("torch-batch", "a list of batches is expected, and one batch is given")])
         if not hasattr(given, "__iter__"):
-            message = f"a list of batches is expected, and {type(given).__name__} is given"
+            message = f"a list of batches is expected, and {kind.__name__} is given"
             raise DiagnosticError([error("torch-batch", message)])
         return given
 
