@@ -152,7 +152,7 @@ class Training:
         if isinstance(batch, Mapping):
             named = {str(name): value for name, value in cast("Mapping[Any, Any]", batch).items()}
         else:
-            kind: type[Any] = type(batch)
+            kind = cast("type[Any]", type(batch))
             if not issubclass(kind, Sequence) and not hasattr(batch, "detach"):
                 message = f"a batch is a tuple or dict of tensors, not {kind.__name__}"
                 raise DiagnosticError([error("torch-batch", message)])
@@ -181,7 +181,7 @@ class Training:
 
     def batches(self, given: Any) -> Iterable[Any]:
         """The batches that are given. Raises DiagnosticError (`torch-batch`) for what is one batch, or none."""
-        kind: type[Any] = type(given)
+        kind = cast("type[Any]", type(given))
         parts: list[Any] = [*given] if issubclass(kind, tuple | list) else []
         is_one = issubclass(kind, Mapping) or hasattr(given, "detach")
         if is_one or (len(self.inputs) > 1 and any(hasattr(part, "detach") for part in parts)):
