@@ -1,10 +1,12 @@
-"""Ops that give something else on shares of a batch than on the whole, so that a cluster trains otherwise.
+"""The ops that cause a cluster to train differently from one machine: those whose results on the shares of a batch do
+not combine to the result on the whole batch.
 
-One step is computed on the whole batch and, op by op in parallel, on each share, from the same values. An output of an
-op fits if the whole is the concatenated shares, their mean, or equal to each of them, up to rounding. Gradients of rows
-are larger on shares, by the number of these, because the cluster takes the mean of the shares. An op is a suspect if
-its inputs fit and an output does not. The shares then go on with parts of the whole output, so that its difference is
-taken away. The op is a cause if gradients, losses or states that differ otherwise do not differ then.
+One step is computed from the same values on the whole batch and, op by op, on each trainer's share. An output of an op
+fits if, up to rounding, the value on the whole batch is the concatenation of the values on the shares, their mean, or
+equal to each of them. Gradients of rows are larger on a share by the number of shares, because the cluster takes the
+mean over the shares. An op is a suspect if its inputs fit and one of its outputs does not. The computation on the
+shares then continues with parts of the output on the whole batch, which removes the difference that this op makes. The
+op is a cause if this also removes a difference of gradients, losses or states.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-# Whether what is computed on a whole batch is what its values on the shares of the batch come to.
+# Comparison of a value on the whole batch with its values on the shares of the batch.
 
 CLOSE = 1e-3
-"""Relative difference below which rounding is taken for the reason."""
+"""The relative difference up to which two values are taken to differ by rounding alone."""
 
 CLOSE_IN_DOUBLES = 1e-8
-"""The same where everything is computed in double precision."""
+"""`CLOSE` for computations in double precision."""
 
 
 def fits(
@@ -49,12 +51,13 @@ def fits(
     floor: float = 0.0,
     close: float = CLOSE,
 ) -> bool:
-    """Whether a value on the whole batch equals the combination of its values on the shares, but for less than `floor`,
-    and less than the part `close` of it.
+    """Whether a value on the whole batch equals the combination of its values on the shares.
 
-    `gradient`: it is the gradient of a loss. A mean is one of gradients, which are weighted already, or of other
-    values, with these `weights`. Integers are positions, masks and the like. They are not compared unless they are
-    `state` that is kept. With `everywhere` each share must have the value itself.
+    Differences up to `floor`, or up to the fraction `close` of the largest element, count as rounding. `gradient` says
+    that the value is the gradient of a loss. The shares may combine to a mean in two ways: with equal weights, as
+    gradients do, which are weighted already, or with `weights`. Integers are positions, masks and the like, and are
+    compared only if they are a `state` that is kept from step to step. With `everywhere`, each share must have the same
+    value as the whole batch.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
         rows = np.unique(np.concatenate([value.rows for value in (whole, *shares)]))
@@ -82,14 +85,16 @@ def fits(
 
 
 def _values_of_rows(value: SelectedRows, rows: Any) -> Any:
-    """Sparse rows in place, of all rows only these."""
+    """The values of sparse rows at these row numbers, an array with one row for each; rows that occur several times are
+    added up.
+    """
     result = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
     np.add.at(result, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
     return result
 
 
 def _mean_fits(value: Any, parts: Sequence[Any], shares: Sequence[float], floor: float, close: float) -> bool:
-    """Whether a value is the mean of others with these weights, which add up to 1."""
+    """Whether a value is the weighted mean of other values; the weights add up to 1."""
     means = (
         (one.astype("float64"), sum(part.astype("float64") * share for part, share in zip(others, shares, strict=True)))
         for one, *others in chunks(value, *parts)
@@ -98,7 +103,7 @@ def _mean_fits(value: Any, parts: Sequence[Any], shares: Sequence[float], floor:
 
 
 def _axis(value: Any, parts: Sequence[Any]) -> int | None:
-    """The axis along which parts are one after the other in the whole; None if they are not."""
+    """The axis along which the parts concatenate to the dims of the whole; None if there is none."""
     if any(part.ndim != value.ndim for part in parts):
         return None
     for axis in range(value.ndim):
@@ -109,7 +114,7 @@ def _axis(value: Any, parts: Sequence[Any]) -> int | None:
 
 
 def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
-    """Whether a value has the rows of the shares in another order: then just its layout is another."""
+    """Whether a value on the whole batch has the rows of the shares in another order, and differs in layout alone."""
     value, parts = plain(whole), [plain(share) for share in shares]
     if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
         return False
@@ -118,7 +123,9 @@ def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
 
 
 def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
-    """The dims of shares that fit a value on the whole; None if they are not known."""
+    """The parts of a value on the whole batch that take the place of the values on the shares; None if the value can't
+    be divided that way.
+    """
     if isinstance(whole, SelectedRows):
         return [whole for _ in shares]
     value, parts = plain(whole), [plain(share) for share in shares]
@@ -139,7 +146,7 @@ def _like(share: Any, data: Any) -> Value:
 
 
 def sum_of(value: Any) -> float:
-    """The sum of the elements of a tensor, without their signs; 0 where there is none, or a NaN."""
+    """The sum of the absolute values of a tensor's elements; 0 if there is no tensor, or if the sum is not finite."""
     data = value.value if isinstance(value, SelectedRows) else plain(value)
     total = 0.0 if data is None else sum(float(np.abs(part).sum(dtype="float64")) for (part,) in chunks(data))
     return total if np.isfinite(total) else 0.0
@@ -151,7 +158,9 @@ def _close(a: Any, b: Any, floor: float = 0.0, close: float = CLOSE) -> bool:
 
 
 def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float, close: float) -> bool:
-    """Whether arrays, a part at a time, are the same up to the part `close` of the largest element, or to `floor`."""
+    """Whether two arrays, given as pairs of chunks, differ by at most the fraction `close` of the largest element, or
+    by at most `floor`.
+    """
     size = apart = 0.0
     for a, b in pairs:
         if not np.isfinite(a).all():
@@ -163,28 +172,34 @@ def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float, close: float) 
     return apart <= max(close * max(size, 1e-12), floor)
 
 
-# Whether gradients of a whole batch are the means of those of its shares: in double precision, step by step.
+# Comparison of the gradients of a whole batch with the means of the gradients of its shares, in double precision, step
+# by step.
 #
-# Where both sides can't be trained in double precision, the end of a run doesn't tell rounding from a real difference:
-# an optimizer that divides by the size of gradients, such as Adam, makes a whole step of a gradient that cancels out
-# but for rounding. A proof in two parts does not depend on that. Every step of every machine is held to the source; and
-# here the part of a step that precedes the optimizer is computed on the whole batch and on the shares, from the values
-# that the cluster had. If both are so in every step, then both sides train alike, whatever rounding has made of it.
-# Only one copy of what these ops read has to exist in double precision, without states of optimizers.
+# Where the two sides can't be trained in double precision, the values at the end of a run don't tell rounding from a
+# real difference: an optimizer that divides by the size of gradients, such as Adam, turns a gradient that is zero but
+# for rounding into a full step. A proof in two parts does not depend on that. First, every step of every machine is
+# compared with the source program. Second, the part of a step before the optimizer is computed on the whole batch and
+# on the shares, from the values that the cluster had at that step. If both hold in every step, the two sides train
+# alike, whatever differences rounding has led to. Only the variables that these ops read are copied in double
+# precision; the states of optimizers are not among them.
 
 
 class Differing(NamedTuple):
-    """The parameters (by their gradients), losses and states that shares do not come to, with the first such step; and
-    why double precision could not be had, if so.
+    """The parameters (compared by their gradients), losses and states whose values on the shares do not combine to the
+    value on the whole batch: by name, the first step, counted from 1, in which they don't.
+
+    `refused` is the reason why a step could not be computed in double precision; "" if all were.
     """
 
     first: Mapping[str, int]
     refused: str = ""
     deviations: Mapping[str, float] = FrozenMap()
-    """How far the shares were from the whole, at most, of everything that was compared."""
+    """By name, the largest deviation of the shares from the whole batch in any step, for everything that was compared."""
 
     def settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Verdicts of single precision, with the differences that are rounding taken for that."""
+        """The verdicts of a comparison in single precision, in which differences that double precision shows to be
+        rounding count as rounding.
+        """
         begin = min(self.first.values(), default=0)
         result: list[Verdict] = []
         for verdict in verdicts:
@@ -210,7 +225,9 @@ class Differing(NamedTuple):
 
 
 def differing_gradients(given: Given, start: Snapshot) -> Differing:
-    """Trains the cluster once more, and compares before every step. `start` are the single machine's first values."""
+    """Trains the cluster again, and compares whole batch and shares before every step. `start` holds the values with
+    which the single machine starts.
+    """
     workload, trainers = given.workload, given.made.plan.trainers
     halves = {
         name: half._replace(program=in_doubles(half.program, trainers))
@@ -236,7 +253,7 @@ def differing_gradients(given: Given, start: Snapshot) -> Differing:
 
 
 class _Step:
-    """The first half of a step, on the whole batch and on the shares."""
+    """The ops of a step before the optimizer, computed on the whole batch and on the shares."""
 
     def __init__(self, given: Given, half: Halves, owner: str, step: int, held: ClusterValues):
         self.given, self.half, self.step = given, half, step
@@ -250,7 +267,7 @@ class _Step:
         self.gradients = dict.fromkeys(half.sent.values())
 
     def deviations(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
-        """How far the shares are from the whole, by the names of parameters, states and losses."""
+        """The deviations of the shares from the whole batch, by the names of parameters, states and losses."""
         whole, _ = self._computed(feed, 0)
         sums, counted, parts = _Sums(), list[float](), dict[str, list[Any]]()
         for trainer, share in enumerate(shares):
@@ -277,7 +294,7 @@ class _Step:
         return result
 
     def _computed(self, feed: Mapping[str, Any], stream: int) -> tuple[dict[str, Value], Evaluation]:
-        """The gradients, losses and states that the first half makes of a feed."""
+        """The gradients, losses and states that the ops before the optimizer compute from a feed."""
         names = [*self.gradients, *self.losses, *self.states]
         run = Evaluation(
             self.half.program, self.values, _wide(feed), seed=self.given.seed, stream=stream, step=self.step
@@ -289,7 +306,7 @@ class _Step:
 
 
 class _Sums:
-    """Gradients of shares, added up."""
+    """The sums of gradients over the shares, by name."""
 
     def __init__(self):
         self.whole: dict[str, Any] = {}
@@ -305,7 +322,7 @@ class _Sums:
             self.whole[name] = own_copy(plain(value))
 
     def mean(self, name: str, count: int) -> Value:
-        """The mean over so many shares."""
+        """The mean of a gradient over `count` shares; None if no share has the gradient."""
         if name in self.rows:
             parts = self.rows[name]
             data = np.concatenate([part.value[: len(part.rows)] for part in parts]) / count
@@ -315,12 +332,12 @@ class _Sums:
 
 
 def _data(value: Value) -> Any:
-    """A value as an array; of sparse rows the data only."""
+    """A value as an array: of sparse rows, the values without the row numbers."""
     return value.value[: len(value.rows)] if isinstance(value, SelectedRows) else plain(value)
 
 
 def _deviation_of_rows(whole: Value, mean: Value, floor: float) -> float:
-    """How far two gradients are apart; of sparse rows only those that either has are looked at."""
+    """The deviation of two gradients. Of sparse gradients only the rows that one of them has are compared."""
     if not isinstance(whole, SelectedRows) or not isinstance(mean, SelectedRows):
         return _deviation(plain(whole), plain(mean), floor)
     rows = np.unique(np.concatenate([whole.rows, mean.rows]))
@@ -334,7 +351,9 @@ def _of_rows(value: SelectedRows, rows: Any) -> Any:
 
 
 def _deviation(whole: Any, other: Any, floor: float) -> float:
-    """How far two arrays in double precision are apart: up to `OF_CHANGE` is rounding, `floor` allows for more."""
+    """The deviation of two arrays in double precision, relative to their size. Up to `OF_CHANGE` it is rounding; `floor`
+    is an absolute difference that is allowed in addition.
+    """
     if whole is None or other is None or whole.shape != other.shape:
         return 0.0 if whole is None and other is None else float("inf")
     if whole.dtype.kind != "f":
@@ -351,25 +370,28 @@ def _size(value: Any) -> float:
 
 
 NOISE = 1e-6
-"""The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""
+"""The fraction of the sum of an op's incoming gradients by which its outputs may differ: terms may cancel out, and leave
+rounding errors of the size of the terms.
+"""
 
 NOISE_IN_DOUBLES = 1e-12
-"""The same where everything is computed in double precision."""
+"""`NOISE` for computations in double precision."""
 
 MOST = 3
-"""The most causes in a report."""
+"""The largest number of causes in a report."""
 
 TRIED = 12
-"""Types of suspects that are tried, at most."""
+"""The largest number of op types whose suspects are tried."""
 
 
 class Suspicion:
-    """A step of a training program, on the whole batch and on the trainers' shares of it.
+    """A search for the causes of a difference in one step of a training program.
 
-    `half` says which ops the trainers do, `held` is what the scope starts with. Shares without rows are left out. With
-    `doubles` everything is computed in double precision, so that small differences are seen. Raises DiagnosticError
-    where an op does not take it. `buffers` is that of the Workload. `step`, from 0, and the names of the `machines` are
-    for the words of the causes.
+    `half` tells which ops the trainers run, `held` has the values with which the step starts, `feed` is the whole batch
+    and `shares` are the trainers' parts of it; shares without rows are ignored. With `doubles`, everything is computed
+    in double precision, so that small differences are seen; ops that don't support it raise DiagnosticError. `buffers`
+    is the option of the same name of the Workload. `step`, counted from 0, and the names of the `machines` appear in
+    the descriptions of the causes.
     """
 
     def __init__(
@@ -407,22 +429,25 @@ class Suspicion:
         metrics = frozenset[str]() if buffers else metrics_of(main)
         states = {name for name in held if _kept(main, name)} - metrics
         self.everywhere = states - sums_of(main)
-        """States that each machine must have as a single one has them."""
+        """The states that must be equal on every trainer and on the single machine."""
         self.moved = set[int]()
-        """Ops whose results have the rows of the shares in another order, as far as they were seen."""
+        """The numbers of the ops found so far whose results have the rows of the shares in another order."""
         self.blocked = set[int]()
-        """Ops whose results on shares cannot be replaced by parts of the result on the whole, as far as they were seen:
-        a product of all rows with all rows has no such parts.
+        """The numbers of the ops found so far whose results on the shares can't be replaced by parts of the result on
+        the whole batch; a product of all rows with all rows, for example, has no such parts.
         """
         self.ends = {*half.sent.values(), *losses, *states}
-        """What the shares must come to: gradients, losses and states that trainers keep, but not what metrics count."""
+        """The variables whose values on the shares must combine to the value on the whole batch: gradients, losses, and
+        states that trainers keep, without the counters of metrics.
+        """
 
     def misfits(self, left: Collection[int]) -> tuple[set[str], list[int]]:
-        """The ends that do not fit when the differences of all suspects but those in `left` are taken away; and which
-        ops were suspected.
+        """(the names in `ends` that do not fit once the differences of all suspects but those in `left` are removed,
+        the numbers of all suspects).
 
-        Integers of a suspect are taken along with its other outputs, because its gradient reads both. Those that are
-        places in the whole batch are none in a share, so that an op fails by them: then they stay the share's own.
+        The integer outputs of a suspect are replaced together with its other outputs, because its gradient op reads
+        both. Positions in the whole batch may lie outside of a share, which makes an op fail; the step is then computed
+        again with the shares' own integers.
         """
         try:
             return self._misfits(left, with_integers=True)
@@ -475,7 +500,7 @@ class Suspicion:
     def _unfit(
         self, op: Op, names: Sequence[str], runs: Sequence[Evaluation]
     ) -> tuple[dict[str, tuple[Value, list[Value]]], list[str]]:
-        """What an op has made of these names on the whole batch and on the shares, and which of it does not fit."""
+        """(by name, the output of an op on the whole batch and its outputs on the shares; the names that do not fit)."""
         made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
         gradients = _is_backward(op)
         floor = self.noise * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
@@ -496,10 +521,11 @@ class Suspicion:
         return made, unfit
 
     def _only_enlarges(self, index: int, names: Sequence[str], runs: Sequence[Evaluation]) -> bool:
-        """Whether what an op makes fits once its inputs on the shares, which are alike, are the same as on the whole:
-        then it has just made more of a difference that was taken for rounding. Not known of an op that changes inputs.
+        """Whether an op merely enlarges a difference of its inputs that was taken for rounding: its outputs fit once
+        its inputs on the shares are exactly parts of its inputs on the whole batch. False for an op that writes to one
+        of its inputs, for which this can't be tried.
 
-        Integers stay those of a share: places in the whole batch are none in the share.
+        Integer inputs stay those of the share: positions in the whole batch may lie outside of it.
         """
         op = self.half.program.main_block.ops[index]
         inputs = [name for name in dict.fromkeys(op.input_names) if name]
@@ -520,14 +546,16 @@ class Suspicion:
         return not self._unfit(op, names, runs)[1]
 
     def _alike(self, own: Sequence[Value], parts: Sequence[Value]) -> bool:
-        """Whether values of shares are parts of the whole, rather than values of which the whole is the mean."""
+        """Whether the values on the shares equal the parts of the value on the whole batch, up to rounding. They don't
+        where the value on the whole batch is their mean.
+        """
         pairs = [(plain(one), plain(part)) for one, part in zip(own, parts, strict=True)]
         return all(a is None or b is None or _close(a, b, close=self.close) for a, b in pairs)
 
     def causes(self) -> list[Cause]:
-        """The ops by which ends differ, in the order of the program; of each type and its gradients the first one.
+        """The ops that cause differences, in the order of the program: of each op type and its gradient op the first.
 
-        Those of a type are tried together: a quotient of sums may be the same although neither sum is.
+        The suspects of one type are tried together: a quotient of two sums may fit although neither sum does.
         """
         ops = self.half.program.main_block.ops
         if not self.misfits(range(len(ops)))[0]:
@@ -560,8 +588,9 @@ class Suspicion:
         return list(dict.fromkeys(result))
 
     def _unseen(self) -> int | None:
-        """The op that is the likely cause where none could be tried, because the shares have no such values as the
-        whole or have the rows in another order: the first that compares rows with rows, else the first of those.
+        """The number of the op that is the likely cause where no suspect could be tried, because values on the shares
+        are not parts of the value on the whole batch, or have their rows in another order. It is the first op that
+        compares rows with rows, else the first of those that could not be tried; None if there are none.
         """
         ops = self.half.program.main_block.ops
         if self.moved or self.blocked:
@@ -570,7 +599,9 @@ class Suspicion:
         return None
 
     def _cause(self, op: Op, variable: str) -> tuple[list[Cause], bool]:
-        """An op as a cause, in words, and what belongs to it at other lines; and whether it is no doubtful one."""
+        """(the causes that an op is described by: its own, and those of related ops at other lines; whether the op is
+        certainly a cause, rather than a doubtful one).
+        """
         program = self.half.program
 
         def on_shares(name: str) -> Mapping[int, Any]:
@@ -586,7 +617,7 @@ class Suspicion:
         return [first, *parts], not made.doubtful
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
-        """What is reported to differ: an output of the op, else a value that depends on one."""
+        """The variable that a report names as different: an output of the op, else a value that depends on one."""
         own = [name for name in op.output_names if name]
         return next((name for name in own if name in differing), own[0] if own else min(differing))
 
@@ -596,7 +627,7 @@ def _is_empty(share: Mapping[str, Any]) -> bool:
 
 
 def _wide(feed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is fed, in double precision; a batch stays one."""
+    """A feed with its values in double precision; a `Batch` keeps its rows and weight."""
     wide = values_in_doubles(feed)
     return Batch(wide, feed.parts, rows=feed.rows, weight=feed.weight) if isinstance(feed, Batch) else wide
 
@@ -625,10 +656,11 @@ def _location(op: Op) -> str:
 
 
 def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[str]) -> list[Cause]:
-    """Updates that differ from the single machine's by their place on servers, where a difference was `shown` (by name
-    of the parameter or counter).
+    """The updates that differ from the single machine's because servers run them. `shown` has the reasons, by the name of
+    the parameter or counter.
 
-    Each is listed with the first of the `different` variables that it writes, and left out if it writes none of them.
+    Each cause names the first of the `different` variables that the update writes; an update that writes none of them
+    is left out.
     """
     result: list[Cause] = []
     names = list(different)
@@ -644,7 +676,7 @@ def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[s
 
 
 def _norm_of(main: Program, parameter: str, update: Op) -> Op:
-    """The op that takes the norm for the update of a parameter: the update itself, or one that clips its gradient."""
+    """The op that computes the norm for the update of a parameter: the update itself, or an op that clips the gradient."""
     ops = [op for op in main.main_block.ops if any(name == parameter for name, _ in op.role_pairs)]
     norms = [op for op in (update, *ops) if (schema := schema_of(op.type)) is not None and schema.whole_norm]
     return next(iter(norms), update)
