@@ -194,7 +194,7 @@ class Differing(NamedTuple):
     first: Mapping[str, int]
     refused: str = ""
     deviations: Mapping[str, float] = FrozenMap()
-    """By name, the largest deviation of the shares from the whole batch in any step, for everything that was compared."""
+    """By name, the largest deviation of the shares from the whole batch in any step, of everything compared."""
 
     def settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts of a comparison in single precision, in which differences that double precision shows to be
@@ -351,8 +351,8 @@ def _of_rows(value: SelectedRows, rows: Any) -> Any:
 
 
 def _deviation(whole: Any, other: Any, floor: float) -> float:
-    """The deviation of two arrays in double precision, relative to their size. Up to `OF_CHANGE` it is rounding; `floor`
-    is an absolute difference that is allowed in addition.
+    """The deviation of two arrays in double precision, relative to their size. Up to `OF_CHANGE` it is rounding;
+    `floor` is an absolute difference that is allowed in addition.
     """
     if whole is None or other is None or whole.shape != other.shape:
         return 0.0 if whole is None and other is None else float("inf")
@@ -370,8 +370,8 @@ def _size(value: Any) -> float:
 
 
 NOISE = 1e-6
-"""The fraction of the sum of an op's incoming gradients by which its outputs may differ: terms may cancel out, and leave
-rounding errors of the size of the terms.
+"""The fraction of the sum of an op's incoming gradients by which its outputs may differ: terms may cancel out, and
+leave rounding errors of the size of the terms.
 """
 
 NOISE_IN_DOUBLES = 1e-12
@@ -500,7 +500,7 @@ class Suspicion:
     def _unfit(
         self, op: Op, names: Sequence[str], runs: Sequence[Evaluation]
     ) -> tuple[dict[str, tuple[Value, list[Value]]], list[str]]:
-        """(by name, the output of an op on the whole batch and its outputs on the shares; the names that do not fit)."""
+        """(by name, the output of an op on the whole batch and those on the shares; the names that do not fit)."""
         made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
         gradients = _is_backward(op)
         floor = self.noise * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
@@ -656,8 +656,8 @@ def _location(op: Op) -> str:
 
 
 def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[str]) -> list[Cause]:
-    """The updates that differ from the single machine's because servers run them. `shown` has the reasons, by the name of
-    the parameter or counter.
+    """The updates that differ from the single machine's because servers run them. `shown` has the reasons, by the name
+    of the parameter or counter.
 
     Each cause names the first of the `different` variables that the update writes; an update that writes none of them
     is left out.
@@ -676,7 +676,7 @@ def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[s
 
 
 def _norm_of(main: Program, parameter: str, update: Op) -> Op:
-    """The op that computes the norm for the update of a parameter: the update itself, or an op that clips the gradient."""
+    """The op that computes the norm for a parameter's update: the update itself, or an op that clips the gradient."""
     ops = [op for op in main.main_block.ops if any(name == parameter for name, _ in op.role_pairs)]
     norms = [op for op in (update, *ops) if (schema := schema_of(op.type)) is not None and schema.whole_norm]
     return next(iter(norms), update)
