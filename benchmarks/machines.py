@@ -60,19 +60,26 @@ CLUSTERS = (
 )
 
 
-class Job:
-    """A compiled model with its data, in a folder."""
+class Run(NamedTuple):
+    """Steps per second, and for each machine the seconds of CPU per step."""
 
-    def __init__(self, model: Model, folder: Path):
-        self.folder, self.loss = folder, model.loss
+    speed: float
+    cpu: dict[str, float]
+
+
+class Job:
+    """A compiled model with its data, in a folder; of all steps the first `warm` are not measured."""
+
+    def __init__(self, model: Model, folder: Path, steps: int = STEPS, warm: int = WARM):
+        self.folder, self.loss, self.steps, self.warm = folder, model.loss, steps, warm
         self.ports = Ports(2)
         (folder / "net.ir").write_text(print_module(model.module))
         job = [str(folder / "net.ir"), "--pservers", ",".join(self.ports.addresses), "--trainers", "2"]
         assert main(["compile", *job, "--emit", "pb", "-o", str(folder / "job")]) == 0
-        np.savez(folder / "feeds.npz", **{n: np.stack([value] * STEPS) for n, value in model.feed.items()})
+        np.savez(folder / "feeds.npz", **{n: np.stack([value] * steps) for n, value in model.feed.items()})
         for index, role in enumerate(TRAINERS):
             half = {n: value[index::2] for n, value in model.feed.items()}
-            fed = {f"{step}/{n}": value for step in range(STEPS) for n, value in half.items()}
+            fed = {f"{step}/{n}": value for step in range(steps) for n, value in half.items()}
             np.savez(folder / f"{role}.npz", **fed)
         np.savez(folder / "nothing.npz")
 
@@ -88,8 +95,8 @@ class Job:
         own = [str(self.folder / f"{role}.npz"), self.loss, str(self.folder / f"{role}.out.npz")]
         return [*command, *(own if role in TRAINERS else ())]
 
-    def run(self, cluster: Cluster) -> tuple[float, float]:
-        """Steps per second, and seconds of CPU per step."""
+    def run(self, cluster: Cluster) -> Run:
+        """Runs a cluster once."""
         reading, writing = os.pipe()
         processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
@@ -102,21 +109,22 @@ class Job:
                     stderr=log, pass_fds=passed,
                 )  # fmt: skip
             os.close(writing)
-            marks: dict[int, tuple[float, float]] = {}
+            marks: dict[int, tuple[float, dict[str, float]]] = {}
             with os.fdopen(reading) as lines:
                 for line in lines:
                     step = json.loads(line).get("step")
-                    if step in (WARM, STEPS):
-                        marks[step] = perf_counter(), sum(cpu(process.pid) for process in processes.values())
-            if set(marks) != {WARM, STEPS}:
+                    if step in (self.warm, self.steps):
+                        marks[step] = perf_counter(), {role: cpu(process.pid) for role, process in processes.items()}
+            if set(marks) != {self.warm, self.steps}:
                 logs = "\n".join((self.folder / f"{role}.log").read_text()[-1500:] for role in processes)
                 raise SystemExit(f"{cluster.name} did not train:\n{logs}")
         finally:
             for process in processes.values():
                 process.kill()
                 process.wait()
-        (began, spent), (ended, spent_then) = marks[WARM], marks[STEPS]
-        return (STEPS - WARM) / (ended - began), (spent_then - spent) / (STEPS - WARM)
+        (began, spent), (ended, spent_then) = marks[self.warm], marks[self.steps]
+        measured = self.steps - self.warm
+        return Run(measured / (ended - began), {role: (spent_then[role] - spent[role]) / measured for role in spent})
 
 
 def cpu(process: int) -> float:
@@ -135,7 +143,7 @@ def measure(name: str, model: Model) -> None:
             for cluster in clusters:
                 found[cluster.name].append(job.run(cluster))
         job.ports.close()
-    best = {cluster: max(runs) for cluster, runs in found.items()}
+    best = {cluster: max((run.speed, sum(run.cpu.values())) for run in runs) for cluster, runs in found.items()}
     peer = best.get("Fluid", (float("nan"), 0.0))[0]
     for cluster, (speed, spent) in best.items():
         told = f"{speed:8.1f} steps/s  {speed / peer:5.2f} x Fluid  {spent * 1000:7.2f} ms of CPU per step"
