@@ -18,6 +18,11 @@ from pstranspile.cluster.net.calls import LARGE_CALL, SMALL_CALL, STATUSES, Call
 from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading
 from pstranspile.cluster.net.values import Bytes, WireError
 
+# Frames and headers are read here, not by the library `h2`: trainers of Fluid make hundreds of calls in a step, and a
+# server with `h2` spends several times the processor time on each call and each byte, so that they train more slowly.
+# `benchmarks/http2.py` measures both. The bounds on frames and on the work of a turn would be this package's either
+# way, for `h2` handles all bytes that it is given at once.
+
 # HTTP/2 compresses headers (RFC 7541). A client's headers are decoded here; a server's answers need no table.
 #
 # A connection has one table of earlier headers, so every block must be read, in order.
