@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -21,6 +21,15 @@ Loader: TypeAlias = "Callable[[int, int], Iterable[Any]]"
 
 A batch is a mapping of arrays or tensors by input, or a sequence of them in the order of the inputs.
 """
+
+
+class NaNOfBatch(NamedTuple):
+    """The first row of a trainer's batches in which an input is NaN. Steps and rows are counted from 1."""
+
+    input: str
+    step: int
+    trainer: int
+    row: int
 
 
 class LoaderRows:
@@ -49,7 +58,10 @@ class LoaderRows:
         """How many trainers the batches are for."""
         self._left: dict[str, None] = {}
         """What batches hold beside what is fed."""
+        self._nan: dict[str, NaNOfBatch] = {}
+        """The first row in which an input is NaN, of all trainers."""
         self._on_left: Callable[[str], object] | None = None
+        self._on_nan: Callable[[NaNOfBatch], object] | None = None
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
         code = getattr(loader, "__code__", None)
@@ -59,7 +71,7 @@ class LoaderRows:
 
     def __getstate__(self) -> dict[str, Any]:
         """The loader for another process, which looks it up in its file."""
-        return {**self.__dict__, "_loader": None if self._file else self._loader, "_on_left": None}
+        return {**self.__dict__, "_loader": None if self._file else self._loader, "_on_left": None, "_on_nan": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The loader in another process."""
@@ -111,18 +123,26 @@ class LoaderRows:
         return self
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of values in the batches so far that are not fed, and of rows that no trainer gets."""
+        """What is to be told of values in the batches so far that are not fed or are NaN, and of rows that no trainer
+        gets.
+        """
         found = left_out_of_feed(self._left, (), (), Location(self._place))
         left = self._loader.left(self._trainers) if isinstance(self._loader, DatasetBatches) else 0
         if left:
             message = f"{self._place}: the last {counted(left, 'row')} of each epoch "
             message += f"{'is' if left == 1 else 'are'} fewer than the {self._trainers} trainers, and left out"
             found.append(warning("feed-shares", message))
+        for first in sorted(self._nan.values(), key=lambda one: (one.step, one.trainer, one.input)):
+            whose = f" of the batch of trainer {first.trainer}" if self._trainers > 1 else ""
+            message = f"{first.input} is NaN in step {first.step}, row {first.row}{whose}"
+            found.append(warning("data-nan", message, Location(self._place)))
         return found
 
-    def tell_of_left(self, on_left: Callable[[str], object]) -> None:
-        """From now on `on_left` is called with the name of every value of batches that is not fed, once."""
-        self._on_left = on_left
+    def tell_of_batches(self, on_left: Callable[[str], object], on_nan: Callable[[NaNOfBatch], object]) -> None:
+        """From now on `on_left` is called with the name of every value of batches that is not fed, and `on_nan` with
+        the first row of a trainer in which an input is NaN, once each.
+        """
+        self._on_left, self._on_nan = on_left, on_nan
 
     def left(self, name: str) -> None:
         """A value of batches was not fed, here or in another process."""
@@ -130,6 +150,14 @@ class LoaderRows:
             self._left[name] = None
             if self._on_left is not None:
                 self._on_left(name)
+
+    def holds_nan(self, found: NaNOfBatch) -> None:
+        """An input is NaN in a trainer's batch, here or in another process. The first of all trainers is kept."""
+        known = self._nan.get(found.input)
+        if known is None or found[1:] < known[1:]:
+            self._nan[found.input] = found
+            if self._on_nan is not None:
+                self._on_nan(found)
 
     def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
         """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
@@ -250,6 +278,8 @@ class _Batches:
     def __init__(self, rows: LoaderRows, rank: int, programs: Sequence[Program], counted: int):
         self._rows, self._rank, self._trainers, self._counted = rows, rank, len(programs), counted
         self._variables = programs[rank].main_block.vars
+        self._nan: set[str] = set()
+        """The inputs that have been NaN, in which nothing more is looked for."""
         self._begin()
 
     def _begin(self) -> None:
@@ -272,4 +302,14 @@ class _Batches:
                 for name in [known for known in self._batch if known not in self._variables]:
                     del self._batch[name]
                     self._rows.left(name)
+                if self._step == step:  # batches that are passed over are fed to nobody
+                    self._look_for_nan(self._batch)
         return self._batch
+
+    def _look_for_nan(self, batch: Mapping[str, Any]) -> None:
+        for name, array in batch.items():
+            if name in self._nan or array.dtype.kind != "f" or not array.size or not np.isnan(array.min()):
+                continue
+            self._nan.add(name)
+            wrong = np.isnan(array).reshape(len(array), -1).any(axis=1)
+            self._rows.holds_nan(NaNOfBatch(name, self._step + 1, self._rank, int(wrong.argmax()) + 1))

@@ -17,7 +17,7 @@ from pstranspile.cluster.checkpoint.inference import settled
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.data.carried import carried
-from pstranspile.cluster.data.loader import LoaderRows
+from pstranspile.cluster.data.loader import LoaderRows, NaNOfBatch
 from pstranspile.cluster.data.source import Data, NotANumber
 from pstranspile.cluster.machines.feeding import ReportedShares, require_fed
 from pstranspile.cluster.machines.simulate import Simulated
@@ -302,6 +302,8 @@ def take_rows(source: object, fields: Mapping[str, Any]) -> None:
         source.holds_nan(NotANumber(*fields["nan"]))
     if "left_of_batch" in fields and isinstance(source, LoaderRows):
         source.left(fields["left_of_batch"])
+    if "nan_of_batch" in fields and isinstance(source, LoaderRows):
+        source.holds_nan(NaNOfBatch(*fields["nan_of_batch"]))
 
 
 class News:

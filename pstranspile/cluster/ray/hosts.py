@@ -157,7 +157,9 @@ class Host:
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)
             if isinstance(cluster.source, LoaderRows):
-                cluster.source.tell_of_left(lambda name: self._report(left_of_batch=name))
+                cluster.source.tell_of_batches(
+                    lambda name: self._report(left_of_batch=name), lambda row: self._report(nan_of_batch=row)
+                )
             if isinstance(cluster.source, Data):
                 cluster.source.tell_of_rows(lambda row: self._report(left_out=row), lambda row: self._report(nan=row))
             place = Place(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError
 
-from pstranspile.cluster.data.loader import LoaderRows
+from pstranspile.cluster.data.loader import LoaderRows, NaNOfBatch
 from pstranspile.cluster.data.source import Data, NotANumber
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
@@ -284,6 +284,8 @@ class Session:
             self.feeds.holds_nan(NotANumber(*fields["nan"]))
         if "left_of_batch" in fields and isinstance(self.feeds, LoaderRows):
             self.feeds.left(fields["left_of_batch"])
+        if "nan_of_batch" in fields and isinstance(self.feeds, LoaderRows):
+            self.feeds.holds_nan(NaNOfBatch(*fields["nan_of_batch"]))
         for listener in self._listeners:
             listener.reported(role, fields)
 
