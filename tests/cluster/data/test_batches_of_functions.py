@@ -23,7 +23,7 @@ def loader(trainer, trainers):
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The program, from a folder with the loader."""
-    program = str(Path("examples/linear_regression.ir").resolve())
+    program = str(Path(__file__).parents[3] / "examples" / "linear_regression.ir")
     Path(tmp_path, "d.py").write_text(LOADER)
     monkeypatch.chdir(tmp_path)
     return program
