@@ -1,4 +1,4 @@
-"""The check: compile, run both sides, compare."""
+"""The check: compiles a module, trains both sides, and compares them."""
 
 from __future__ import annotations
 
@@ -47,17 +47,18 @@ from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import divided
 from pstranspile.runtime.run.step_feeds import ENDLESS, GivenFeeds, RowSource, batches_of_rows, refuse_turns
 
-# Trainers with wrong first values of what they are to be given at the start, which shows whether they are given it.
+# Trainers with wrong initial values for the variables that they should receive at the start. If a trainer does not
+# receive them, the comparison fails.
 
 TAKING_OVER = frozenset({"recv", "concat", "c_broadcast"})
-"""Op types by which a start-up program takes over what another machine started with."""
+"""Types of start-up ops that take initial values from another machine."""
 
 
 def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
-    """The job with trainers that initialise trained parameters with values of their own.
+    """The job with trainers whose own initial values of trained parameters are wrong.
 
-    In one process every machine draws the same initial values, on a real cluster without a seed each draws others.
-    There trainers take over those of the servers, or of the first trainer, which keeps its own.
+    In one process every machine draws the same initial values. On a real cluster without a seed each machine draws
+    others, and trainers take them from the servers, or from the first trainer, which keeps its own.
     """
     sound = made.with_roles({})
     trained = {name for half in halves_of(made, workload).values() for name in half.sent}
@@ -71,9 +72,9 @@ def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
 
 
 def _wrong(startup: Program, names: Set[str]) -> Program:
-    """The start-up program with other values of these variables by the time that values are taken over.
+    """A start-up program that changes the variables `names` before values are taken from another machine.
 
-    What is made of them before is made of the first ones.
+    The change comes last, so that variables computed from them earlier keep their values.
     """
     ops, made, taking = list[Op](), set[str](), False
     for op in startup.main_block.ops:
@@ -95,24 +96,24 @@ def _other_value(name: str) -> Op:
 
 
 STEPS = 5
-"""The default number of steps, at most."""
+"""The largest default number of steps."""
 
 STEPS_OF_LARGE = 3
-"""The default number of steps where data are made for a program that keeps more than `LARGE`."""
+"""The default number of steps with made data for a program whose persistable variables exceed `LARGE`."""
 
 LARGE = 64
-"""MB of persistable variables above which programs are trained in double precision only where the result in single
-precision is doubtful: many machines hold copies.
+"""The size of persistable variables, in MB, above which a program is trained in double precision only if the result in
+single precision is doubtful. Many machines hold copies of them.
 """
 
 COLLECTED = 16
-"""MB of persistable variables above which machines that are done with are collected at once."""
+"""The size of persistable variables, in MB, above which the memory of finished machines is freed at once."""
 
 MOST_IN_DOUBLES = 256
-"""MB of persistable variables above which programs are never trained in double precision."""
+"""The size of persistable variables, in MB, above which a program is never trained in double precision."""
 
 ROWS_PER_TRAINER = 3
-"""Rows per trainer of a batch that is made."""
+"""The number of rows per trainer in a batch of made data."""
 
 
 @suggesting
@@ -184,7 +185,7 @@ def check(
     with naming_inputs(workload, made=feeds is None):
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     if _kept_by(workload.whole) > COLLECTED:
-        gc.collect()  # machines refer to each other
+        gc.collect()  # machines refer to each other, so that only the collector frees them
     report, shown = _compared(given, job, first)
     report = report._replace(fed=fed if fed < ENDLESS else 0)
     promise = settings_of(job.mode).promise
@@ -204,7 +205,10 @@ def check(
 def _source(
     module: Module, job: Job, result: Compiled | None, plan: Plan | PlanFile | None
 ) -> tuple[Module, Compiled | None]:
-    """The module that one machine trains, and the compile. Tables that are large in the job are so on one machine."""
+    """The module that the single machine trains, and the compile if there is one.
+
+    Tables that the job makes large are large on the single machine, too.
+    """
     expect_module(module, "check")
     require_programs(module)
     if job.large_tables:
@@ -223,10 +227,10 @@ def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:
 class _FirstRun(NamedTuple):
     """The results of a run in single precision.
 
-    `start` and `began` are of the single machine. `fed` are the trainers' shares in the first step of each program,
-    `uneven_step` is the first step, counted from 0, in which shares have different numbers of rows, -1 if none has.
-    `parameters` and `ends` are the final values of the cluster, if asked for. `held` is the result of the replay
-    against the source, if double precision was `refused` for this reason.
+    `start` and `began` are those of the single machine. `fed` are the trainers' shares of the batch in the first step
+    of each program. `uneven_step` is the first step, from 0, in which shares have different numbers of rows; -1 if
+    there is none. `parameters` and `ends` are the final values of the cluster, if requested. `held` is the result of
+    the replay against the source, if it was made; `refused` is the reason why double precision was not used.
     """
 
     comparison: Comparison
@@ -244,7 +248,9 @@ class _FirstRun(NamedTuple):
 
 
 def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
-    """Trains both sides. Programs that keep more than `LARGE` are replayed against the source here."""
+    """Trains both sides in single precision. Programs that keep more than `LARGE` are also replayed against the
+    source.
+    """
     workload, plan = given.workload, given.made.plan
     single, cluster = SingleMachine(given), start_cluster(given)
     ledger = Ledger(_plans(given.made)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
@@ -281,9 +287,9 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
 
 
 def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
-    """The report on both sides without faults and in one order of events, and the explained deviations of servers.
+    """Compares both sides without faults and in one order of events.
 
-    The verdicts are of double precision, if that is possible.
+    Returns the report, and the reasons for deviations on servers. The verdicts are of double precision if possible.
     """
     workload, promised = given.workload, _promises(job)
     verdicts, held, refused = first.comparison.verdicts(), first.held, first.refused
@@ -320,14 +326,16 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
 
 
 def _opaque(module: Module) -> tuple[str, ...]:
-    """What is to be said of ops that other libraries run."""
+    """Sentences about ops that other libraries run, each with its location."""
     ops = (op for program in module.programs.values() for block in program.blocks for op in block.ops)
     told = [(op.location, facts_of(op.type).opaque) for op in ops if op.role != OpRole.BACKWARD]
     return tuple(f"{place}: {what}" if place is not None else what for place, what in told if what)
 
 
 def _given_whole(given: Given) -> tuple[str, ...]:
-    """The inputs, if all declare their batch size, so that every trainer gets the same data."""
+    """The inputs, sorted, if all of them declare their batch size and so every trainer receives the same data; else
+    none.
+    """
     workload, feeds = given.workload, given.workload.feeds(given.feeds)
     fed = {name for step in range(workload.steps) for name in feeds.step(step)}
     shared = given.made.plan.trainers > 1 and not any(divided(workload.whole, name) for name in fed)
@@ -335,13 +343,16 @@ def _given_whole(given: Given) -> tuple[str, ...]:
 
 
 def _kept_by(program: Program) -> float:
-    """MB of a program's persistable variables in single precision."""
+    """The size of a program's persistable variables in single precision, in MB."""
     kept = [var for var in program.main_block.vars.values() if var.persistable and var.tensor is not None]
     return sum(4 * prod(max(dim, 0) for dim in var.shape) for var in kept) / 1e6
 
 
 def _promises(job: Job) -> bool:
-    """Whether the mode promises the results of a single machine. A communicator merges gradients of several steps."""
+    """Whether the mode promises the results of a single machine.
+
+    It does not for a communicator, which merges gradients of several steps.
+    """
     promise = settings_of(job.mode).promise
     if promise is Promise.SINGLE_TRAINER:
         return job.trainers == 1 and not job.runtime_split_send_recv
@@ -349,13 +360,15 @@ def _promises(job: Job) -> bool:
 
 
 def _plans(made: Compiled) -> list[Plan]:
-    """The plans of all programs that train, which name the programs' gradients."""
+    """The plans of all programs that train. Each names the gradients of its program."""
     emitter = made.emitter
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
 
 def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
-    """The schedules that end with other values, and the first variable that differs."""
+    """The numbers of the schedules that end with values other than `wanted`, each with the first variable that
+    differs.
+    """
     workload = given.workload
     result: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
@@ -380,7 +393,7 @@ def _of_shares(
     shares: Sequence[Mapping[str, Any]],
     step: int,
 ) -> list[Cause]:
-    """The causes that a step on shares shows: in double precision, where single precision shows none."""
+    """Searches a step on shares for causes; in double precision if there are none in single precision."""
     machines = machines_of(given.made.plan.mode)
     for doubles in (False, True):
         with suppress(DiagnosticError) if doubles else nullcontext():
@@ -401,9 +414,10 @@ def _of_shares(
 
 
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
-    """The ops by which programs differ: on the trainers, then on the servers (from `shown`).
+    """The ops that cause differences: first those on trainers, then those on servers (from `shown`).
 
-    The first step of each program is searched, and where nothing is found the steps that `_steps_to_search` gives.
+    The first step of each program is searched. If no cause is found there, the steps of `_steps_to_search` are
+    searched.
     """
     workload = given.workload
     halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
@@ -423,19 +437,21 @@ def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different:
 
 
 MOST_SEARCHED = 4
-"""The most steps after the first of its program in which causes are searched: each one is computed several times."""
+"""The most steps that are searched for causes after the first step of each program. Each is computed several times."""
 
 
 def _steps_to_search(different: Sequence[Verdict], uneven: int) -> list[int]:
-    """The steps, counted from 0, in which a variable differs for the first time or shares first have different numbers
-    of rows (`uneven`, -1 where none have): the earliest of them.
+    """The first steps, from 0, in which a variable differs or in which shares have different numbers of rows.
+
+    `uneven` is the first step with shares of different sizes; -1 if there is none. At most `MOST_SEARCHED` are
+    returned.
     """
     steps = {verdict.first - 1 for verdict in different} | {uneven}
     return sorted(step for step in steps if step >= 0)[:MOST_SEARCHED]
 
 
 def _later_causes(given: Given, halves: Mapping[str, Halves], start: Snapshot, steps: Sequence[int]) -> list[Cause]:
-    """The causes that the first of these steps shows which shows any, from the values the cluster has before it."""
+    """The causes in the first of `steps` that shows any. Each step starts from the values of the cluster before it."""
     if not steps:
         return []
     workload, cluster = given.workload, start_cluster(given, watch=False)

@@ -1,7 +1,7 @@
-"""Comparing the variables of a cluster with those of a single machine, step by step.
+"""Compares the variables of a cluster with those of a single machine, step by step.
 
-To distinguish rounding from a difference, a run whose results are not bitwise equal is repeated in double precision:
-there both sides must be equal but for a tiny part of the change.
+If the results are not bitwise equal, the run is repeated in double precision. There both sides must agree within a tiny
+fraction of the change, which distinguishes rounding from a difference.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, DOUBLE, ROUGH,
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-# Comparing large arrays in parts, so that no comparison takes a large array of its own.
+# Comparison of large arrays in chunks, without temporary arrays of the same size.
 
 CHUNK = 1 << 20
-"""Elements that are worked on at a time, so that no work takes a large array of its own."""
+"""The number of elements per chunk."""
 
 
 def same_bits(a: Any, b: Any) -> bool:
@@ -38,12 +38,14 @@ def same_arrays(a: Any, b: Any) -> bool:
 
 
 def is_zero(array: Any) -> bool:
-    """Whether all bits of an array are 0. A new array of zeros takes no memory until it is written to."""
+    """Whether all bits of an array are 0. Such an array can be copied as new zeros, which take no memory until written
+    to.
+    """
     return array.flags.c_contiguous and not any(part.any() for (part,) in chunks(_bits(array)))
 
 
 def chunks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """Arrays of the same dims, flat, a part at a time."""
+    """Chunks of arrays of the same dims, flattened."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, max(flat[0].size, 1), CHUNK):
         yield tuple(array[start : start + CHUNK] for array in flat)
@@ -64,16 +66,18 @@ OF_LARGEST = 1e-8
 """Tolerance relative to the largest change of any parameter: a smaller change may be rounding."""
 
 OF_STATES = 1e-12
-"""The same for other persistable variables."""
+"""The tolerance in double precision relative to the largest change, for persistable variables that are not
+parameters.
+"""
 
 SMALL = 1e-2
-"""The least scale for relative differences of elements of parameters."""
+"""The smallest scale for relative differences of the elements of parameters."""
 
 SUM = "sum"
-"""The kind of variables in which trainers keep gradients."""
+"""The kind of variables in which trainers add up gradients over several steps."""
 
 OF_SHARES = ("metric", SUM)
-"""The kinds of variables of which each trainer has those of its shares."""
+"""The kinds of variables whose values on each trainer come from its own shares."""
 
 FETCHED = ("loss", "result")
 """The kinds of fetched variables; variables of all other kinds are persistable."""
@@ -83,11 +87,11 @@ Snapshot = Mapping[str, Any]
 
 
 class Seen(NamedTuple):
-    """Both sides after a step (numbered from 1). Observers must not keep or change the values.
+    """The values of both sides after a step, which counts from 1. Observers must not keep or modify them.
 
-    `fetched` has the values of losses and results on the cluster and the single machine, `cluster` gives a variable of
-    the cluster (None if it has no value), `single` has those of the single machine, and `counts` the variables of every
-    trainer for metrics.
+    `fetched` has pairs of losses and results, cluster first. `cluster` returns the cluster's value of a variable, None
+    if it has none. `single` has the values of the single machine, and `counts` every trainer's values of the variables
+    for metrics and sums of gradients.
     """
 
     step: int
@@ -98,7 +102,7 @@ class Seen(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """A value as an array: data of a ragged one, sparse rows in place."""
+    """Converts a value to an array: the data of a ragged tensor, or sparse rows as a dense array."""
     if isinstance(value, LoDTensor):
         return value.data
     if isinstance(value, SelectedRows):
@@ -109,9 +113,10 @@ def plain(value: Any) -> Any:
 
 
 def differ(cluster: Any, single: Any, *, by_element: bool) -> tuple[bool, float]:
-    """Whether two arrays are bitwise equal, and their largest relative difference (infinite for other dims or NaN).
+    """Whether two arrays are bitwise equal, and their largest relative difference.
 
-    `by_element`: relative to each element (but to no less than `SMALL`); otherwise to the largest of the array.
+    The difference is infinite if dims differ, or elements that are NaN or infinite. With `by_element` it is relative to
+    each element, but at least to `SMALL`; otherwise to the largest element of the array.
     """
     if cluster is None or single is None or cluster.shape != single.shape:
         return False, float("inf")
@@ -131,7 +136,7 @@ def differ(cluster: Any, single: Any, *, by_element: bool) -> tuple[bool, float]
 
 
 def _largest(value: Any) -> float:
-    """The largest element, without its sign."""
+    """The largest absolute value of an element."""
     return max(abs(float(value.max(initial=0))), abs(float(value.min(initial=0))))
 
 
@@ -140,7 +145,9 @@ def _has_nan(value: Any) -> bool:
 
 
 def moved(value: Any, start: Any) -> float:
-    """The largest change of an element of a variable; the largest element where there was no value."""
+    """The largest absolute change of an element since `start`; the largest absolute value if there was no start
+    value.
+    """
     if value is None or value.dtype.kind not in "fiu":
         return 0.0
     if value is start:
@@ -162,10 +169,10 @@ def same_in_doubles(cluster: Any, single: Any, change: float, floor: float = 0.0
 
 
 def deviation_in_doubles(cluster: Any, single: Any, change: float, floor: float = 0.0) -> float:
-    """The largest difference of two arrays in double precision, on the scale on which `OF_CHANGE` is allowed.
+    """The largest difference between two arrays in double precision, scaled so that `OF_CHANGE` is the tolerance.
 
-    That is relative to the `change` of the variable, and to its value and `floor`, which allow for more. It is infinite
-    where there is no number.
+    The tolerance grows with the `change` of the variable, its value, and `floor`. The result is infinite if dims or
+    element types differ, or elements that are NaN or infinite.
     """
     if cluster is None or single is None or cluster.shape != single.shape or cluster.dtype != single.dtype:
         return 0.0 if cluster is None and single is None else float("inf")
@@ -178,7 +185,7 @@ def deviation_in_doubles(cluster: Any, single: Any, change: float, floor: float 
 
 
 def scaled(difference: float, allowed: float) -> float:
-    """A difference on the scale on which `OF_CHANGE` is allowed."""
+    """A difference, scaled so that `OF_CHANGE` stands for the difference `allowed`."""
     if not difference:
         return 0.0
     return difference / allowed * OF_CHANGE if allowed else float("inf")
@@ -204,8 +211,10 @@ class _Line:
 
 
 class _Metric:
-    """The verdict on a variable for a metric, or for sums of gradients: equal, or equal in the sum over trainers, which
-    count their shares, or in the mean, where gradients are those of means over shares.
+    """The verdict on a variable for metrics, or on a sum of gradients.
+
+    The values are equal, or the trainers' changes add up to the single machine's. For gradients their mean must equal
+    it, since each trainer has the gradients of a mean over its share.
     """
 
     def __init__(self, name: str, start: Any, kind: str = "metric"):
@@ -217,7 +226,7 @@ class _Metric:
     def add(self, step: int, cluster: Any, single: Any, parts: Sequence[Any]) -> None:
         self.alike.add(step, cluster, single)
         start, wanted = self.start, plain(single)
-        if start is not None and wanted is not None and start.shape != wanted.shape:  # other dims than the op gives it
+        if start is not None and wanted is not None and start.shape != wanted.shape:  # dims as declared, not as written
             start = self.start = None if start.any() else np.zeros_like(wanted)
         self.adds_up &= start is not None and all(part is not None for part in parts)
         if self.adds_up and start is not None:
@@ -232,7 +241,7 @@ class _Metric:
 
 
 class Comparison:
-    """The verdicts on losses, results and the variables that both sides have, which began with `start`."""
+    """The verdicts on losses, results and the variables of both sides. `start` has the initial values."""
 
     def __init__(self, workload: Workload, start: Snapshot):
         self.workload = workload
@@ -246,12 +255,14 @@ class Comparison:
         self.lines: dict[str, _Line] = {}
         self.metrics: dict[str, _Metric] = {}
         self.changed: dict[str, Any] = {}
-        """The rows that have changed at some time, by parameter that programs update."""
+        """The rows that have changed in some step, by name of the updated parameter."""
         self.no_numbers: dict[str, None] = {}
-        """The variables that are NaN on the single machine: losses and results in any step, others at the end."""
+        """The variables that contain NaN on the single machine: losses and results in any step, others after the last
+        step.
+        """
 
     def look(self, seen: Seen) -> None:
-        """Compares what both sides have after a step."""
+        """Compares the values of both sides after a step."""
         for label, (cluster, single) in seen.fetched.items():
             self.fetched[label].add(seen.step, cluster, single)
             if self.fetched[label].verdict.kind != "metric" and _has_nan(single):
@@ -278,18 +289,20 @@ class Comparison:
             rows |= True if now.shape != start.shape else (now != start).reshape(len(rows), -1).any(1)
 
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on losses and results, then those on variables, parameters first, each group by name."""
+        """The verdicts on losses and results, then on other variables with parameters first; each group sorted
+        by name.
+        """
         lines = {**self.lines, **self.metrics}
         names = sorted(lines, key=lambda name: (name not in self.parameters, name))
         return [*(line.verdict for line in self.fetched.values()), *(lines[name].verdict for name in names)]
 
     def learnt(self) -> tuple[Learnt, ...]:
-        """The changed rows of every parameter that the steps update."""
+        """The number of changed rows of each parameter that the steps update."""
         return tuple(Learnt(name, int(rows.sum()), len(rows)) for name, rows in sorted(self.changed.items()))
 
 
 class PreciseComparison:
-    """A comparison in double precision: which of the differences in `verdicts` are no rounding."""
+    """A comparison in double precision, which decides which differences in `verdicts` are rounding."""
 
     def __init__(self, workload: Workload, start: Snapshot, verdicts: Sequence[Verdict]):
         self.workload = workload
@@ -299,12 +312,12 @@ class PreciseComparison:
         self.change: dict[str, float] = {}
         """The largest change of each variable."""
         self.bad: dict[Verdict, int] = {}
-        """The first step after which a variable was different."""
+        """The first step after which a variable differed."""
         self.deviations: dict[Verdict, float] = {}
         """The largest deviation of each variable."""
 
     def look(self, seen: Seen) -> None:
-        """Compares what both sides have after a step."""
+        """Compares the values of both sides after a step."""
         largest = {True: 0.0, False: 0.0}
         for name, value in seen.single.items():
             if name not in self.workload.metrics:
@@ -327,7 +340,7 @@ class PreciseComparison:
                 self.bad.setdefault(item, seen.step)
 
     def settled(self) -> list[Verdict]:
-        """The verdicts, with the results of double precision."""
+        """The verdicts with the outcome in double precision."""
         return [
             item
             if item.kind in OF_SHARES or item.equality == BITWISE
@@ -352,8 +365,10 @@ def _watched(workload: Workload) -> list[tuple[str, str, str]]:
 
 
 def together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
-    """The fetched values of trainers as one value: their rows one after the other, or the mean of their values; and the
-    value to compare it with. Both are empty where no trainer had rows.
+    """Combines the fetched values of trainers to one value, and returns it with the value to compare it with.
+
+    Values of other dims than `whole` are concatenated along rows; others are averaged with `weights`. Both results are
+    empty if no trainer had rows.
     """
     values, wanted = [plain(part) for part in parts if part is not None], plain(whole)
     if not values:

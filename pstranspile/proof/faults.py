@@ -1,11 +1,12 @@
-"""Whether a cluster still keeps its promise when things go wrong: `check --faults`.
+"""Whether a cluster keeps its promise when faults occur: `check --faults`.
 
-A synchronous cluster that lost no trainer must end, bit for bit, as without faults. Where trainers were away, updates
-are of what the others sent: then it must end, within rounding, as a single machine that is fed the rest of the rows.
+A synchronous cluster that lost no trainer must end bit for bit as without faults. While trainers are away, servers
+update with the gradients of the others. Then the cluster must end, within rounding, as a single machine that is fed
+only the rows of the trainers that were present.
 
 Every gradient that synchronous trainers sent must be applied once, in its step. A gradient counts when its trainer has
-reported that it sent everything of the step (its send barrier). What a trainer sent of a step before it crashed without
-that report must not be applied.
+reported, by its send barrier, that it sent everything of the step. If a trainer crashes before that report, what it
+sent in the step must not be applied.
 """
 
 from __future__ import annotations
@@ -39,18 +40,21 @@ class Entry(NamedTuple):
 
 
 class UpdateLedger(ServerListener):
-    """Watches the servers of a cluster; to be made before it starts. Takes the network's place of an observer.
+    """Records what trainers send and servers apply. It must be made before the cluster starts, and becomes the observer
+    of the network.
 
-    Without a cluster, somebody else enters what was sent, reported and applied.
+    Without a cluster, the caller records what was sent, reported and applied.
     """
 
     def __init__(self, cluster: Cluster | None = None):
         self.sent: dict[Entry, Any] = {}
-        """The gradients sent. A value identifies its gradient, since it is kept."""
+        """The gradients that were sent. The ledger keeps each value, so that an object identifies its gradient."""
         self.reported: set[tuple[str, int, int]] = set()
         """Server, step and trainer of every send barrier sent."""
         self.applied: dict[tuple[str, int], list[tuple[str, int, Any]]] = {}
-        """Per server and update: variable, trainer and value. A server that is started again makes updates anew."""
+        """The applied gradients by server and update: variable, trainer and value. A restarted server repeats
+        updates.
+        """
         self.doubled: list[Entry] = []
         if cluster is None:
             return
@@ -59,7 +63,7 @@ class UpdateLedger(ServerListener):
         cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
-        """Told of every message that is posted."""
+        """Receives every message when it is posted."""
         if event != "post":
             return
         if message.kind == SEND:
@@ -71,13 +75,13 @@ class UpdateLedger(ServerListener):
             self.reported.add((message.target, message.step, message.trainer))
 
     def updating(self, server: Server, contributions: Callable[[], Contributions]) -> None:
-        """A server begins an update."""
+        """Records the gradients of an update that a server begins."""
         self.applied[server.name, server.updates] = contributions()
 
     def problems(self, *, ended: bool = True) -> list[str]:
-        """What is wrong, in words; empty if every gradient was applied once, in its step.
+        """Describes gradients that were lost, or not applied exactly once in their step. Empty if there are none.
 
-        `ended=False`: the run stopped half-way, so gradients may not have been applied yet.
+        With `ended=False` the run stopped before its end, and gradients that are not yet applied are no problem.
         """
         result = [f"{_entry_label(entry)} was sent twice by the program" for entry in self.doubled]
         seen: dict[Entry, int] = {}
@@ -99,7 +103,7 @@ class UpdateLedger(ServerListener):
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are the same: one object, or, where a server read it back from a file, bit for bit."""
+    """Whether two values are the same object, or equal bit for bit after a server has read one from a file."""
     if one is other:
         return True
     if isinstance(one, tuple):
@@ -115,13 +119,13 @@ def _entry_label(entry: Entry) -> str:
 
 
 Alike: TypeAlias = "Callable[[str, Any, Any, float], bool]"
-"""Whether a variable's values on two sides, which differ so much (relatively), are taken for the same."""
+"""Whether two values of a variable count as equal: by name, value, expected value, and largest relative difference."""
 
 
 class Faultless(NamedTuple):
-    """The run without faults: its parameters at the end, and whether it was as promised.
+    """The run without faults: its final parameters, and whether it kept the promise of the mode.
 
-    `uneven`: whether shares had different numbers of rows.
+    `uneven` tells whether shares had different numbers of rows.
     """
 
     parameters: Snapshot
@@ -130,9 +134,9 @@ class Faultless(NamedTuple):
 
 
 def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Faulty:
-    """Runs a cluster with faults, and gives the outcome.
+    """Runs a cluster with faults and returns the outcome.
 
-    `sound` is None for modes that promise no equality. Raises DiagnosticError, but not for a cluster that gets stuck.
+    `sound` is None for modes that promise no equality. Raises DiagnosticError, but not if the cluster gets stuck.
     """
     workload = given.workload
     run = _FaultyRun(given, faults)
@@ -161,18 +165,18 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
 
 
 class _Sums(RingListener):
-    """The trainers whose parts the sums over rings were of, by step."""
+    """Records, by step, the trainers whose parts went into each sum over a ring."""
 
     def __init__(self) -> None:
         self.of: dict[int, set[frozenset[int]]] = {}
 
     def summed(self, step: int, trainers: Sequence[int]) -> None:
-        """A sum was made of the parts of these trainers."""
+        """Records that a sum over a ring was made of the parts of these trainers."""
         self.of.setdefault(step, set()).add(frozenset(trainers))
 
 
 class _FaultyRun:
-    """A run with faults, up to its end, or to where it gets stuck."""
+    """A run with faults, up to its end or to the point where the cluster gets stuck."""
 
     def __init__(self, given: Given, faults: Scenario):
         self.cluster = start_cluster(given, watch=False, faults=faults)
@@ -180,7 +184,7 @@ class _FaultyRun:
         self.books = UpdateLedger(self.cluster)
         sums = _Sums()
         self.sums = sums.of
-        """The trainers whose parts sums over rings were of, by step."""
+        """By step, the trainers whose parts went into each sum over a ring."""
         for side in self.cluster.rings.values():
             side.listen(sums)
         self.gradients = Ledger()
@@ -200,13 +204,17 @@ class _FaultyRun:
         self.restarts = self.cluster.injector.scenario.restarts
 
     def wrong(self, *, counting: bool) -> tuple[str, ...]:
-        """What was lost or doubled; with `counting` also of what no step is fixed for."""
+        """Describes gradients that were lost or applied twice. With `counting`, those that belong to no fixed step are
+        included.
+        """
         result = tuple(self.books.problems(ended=not self.stuck))
         return result + (tuple(self.gradients.problems(restarts=self.restarts)) if counting and not self.stuck else ())
 
 
 def _parameters(cluster: Cluster) -> Snapshot:
-    """The parameters: the servers', else those of the first trainer that is still there."""
+    """The final parameters: those of the servers, or without servers those of the first trainer that is still
+    present.
+    """
     result = cluster.parameters()
     if cluster.servers:
         return result
@@ -215,12 +223,12 @@ def _parameters(cluster: Cluster) -> Snapshot:
 
 
 def _never(_name: str, _value: Any, _wanted: Any, _difference: float) -> bool:
-    """What must have the same bytes is not the same if it differs."""
+    """The rule for values that must be bitwise equal: no difference is accepted."""
     return False
 
 
 def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
-    """The values that are the same within rounding, in double precision where that could be had."""
+    """The rule for values that may differ by rounding. It is strict for values in double precision."""
     changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
 
@@ -232,7 +240,9 @@ def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
 
 
 def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) -> Faulty:
-    """The verdict with the worst one on the final parameters; `alike` names the differing ones that are the same."""
+    """Compares the final parameters and returns the outcome with the worst verdict. `alike` judges values that
+    differ.
+    """
     result = result._replace(equality=BITWISE)
     for name in sorted(set(ours) & set(wanted)):
         a, b = plain(ours[name]), plain(wanted[name])
@@ -244,13 +254,13 @@ def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) ->
     return result
 
 
-# What counted
+# The trainers that counted in each step.
 
 
 def _counted(
     books: UpdateLedger, sums: Mapping[int, set[frozenset[int]]], cluster: Cluster, steps: int
 ) -> list[frozenset[int]] | str:
-    """The trainers whose shares went into the update of each step; a sentence if they are not the same everywhere."""
+    """The trainers whose gradients went into the update of each step; a sentence if machines do not agree on them."""
     result: list[frozenset[int]] = []
     for step in range(steps):
         if cluster.servers:
@@ -271,7 +281,7 @@ def _counted(
 
 
 def _away(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]:
-    """Every trainer that did not count, with the first and the last step of each time."""
+    """The periods, in steps from 1, in which a trainer did not count."""
     for trainer in cluster.trainers:
         begun = 0
         for step, names in enumerate([*counted, frozenset({trainer.index})], start=1):
@@ -282,12 +292,13 @@ def _away(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]
                 begun = 0
 
 
-# The single machine on the rows that counted
+# The single machine on the rows of the trainers that counted.
 
 
 def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
-    """The parameters of a single machine that is fed, in each step, the shares that counted, and what they were before.
-    Steps of nobody are left out.
+    """Trains a single machine in each step on the shares of the trainers that counted.
+
+    Returns its final parameters, and its initial values. Steps in which no trainer counted are left out.
     """
     workload, single = given.workload, SingleMachine(given)
     trainers = start_cluster(given, watch=False).trainers

@@ -1,4 +1,4 @@
-"""A training program cut in two: what a trainer computes of its share, and what is done with the gradients."""
+"""A training program cut in two: what each trainer computes from its share, and what is done with the gradients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Halves(NamedTuple):
 
 
 def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
-    """The programs of a check, each cut where the mode of the job combines gradients."""
+    """The programs of a check, by name, each cut where the mode of the job combines gradients."""
     parts = {part.name: part for part in made.emitter.parts} if isinstance(made.emitter, ServerJob) else {}
     result: dict[str, Halves] = {}
     for name, program in workload.programs.items():
@@ -69,7 +69,9 @@ def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
 
 
 def _by_roles(program: Program) -> Halves:
-    """Cut after the gradients that backward ops name with their parameters, as trainers without servers do it."""
+    """Cuts a program where trainers without servers combine gradients: after the gradients that backward ops name
+    together with their parameters.
+    """
     ops = program.main_block.ops
     sent: dict[str, str] = {}
     made_last: dict[str, int] = {}
@@ -91,10 +93,10 @@ def _by_roles(program: Program) -> Halves:
 
 
 class Evaluation:
-    """One execution of a program's block 0, in as many parts as are asked for, beginning with these values.
+    """One execution of block 0 of a program, from given values, in as many parts as the caller runs.
 
-    `values` are of variables by name; nothing of them is changed, as an op that writes one gets a copy. Those in `own`
-    ops may change. What gradients begin with is multiplied by `part`.
+    `values` are the initial values of variables by name. They are not modified: an op that writes one gets a copy. Only
+    those named in `own` may be modified. The gradients with which the backward pass begins are multiplied by `part`.
     """
 
     def __init__(
@@ -111,23 +113,23 @@ class Evaluation:
     ):
         self.weight = part * (feed.weight if isinstance(feed, Batch) else 1.0)
         self.idle = isinstance(feed, Batch) and feed.rows == 0
-        """Whether there are no rows: then nothing is done that needs them."""
+        """Whether the feed has no rows; ops that need rows are skipped then."""
         self._seeds = seeds_of(program) if self.weight != 1.0 else {}
         self.execution = Execution(program, Scope(), seed=seed, stream=stream, step=step)
         self.program = program
         self.execution.begin(feed)
         self.frame = Frame(self.execution)
         self.ops: list[list[BoundOp]] = []
-        """The ops, each with those that keep values for others; worked out at the first use."""
+        """The ops by index, each with the ops that copy or add up values for it. Filled at the first use."""
         self.lent: dict[str, Value] = {}
-        """Values of others, which no op may change, as long as it has not been given a copy."""
+        """Values that belong to the caller. An op that writes one of them gets a copy first."""
         for name, value in {**values, **check_feeds(program, feed or {})}.items():
             self.lend(name, value)
             if name in own:
                 self.lent.pop(name, None)
 
     def lend(self, name: str, value: Value) -> None:
-        """Sets a variable to a value of others."""
+        """Sets a variable to a value that stays the caller's. A value that is no array is copied."""
         if not isinstance(value, np.ndarray):
             self.give(name, value)
             return
@@ -140,7 +142,7 @@ class Evaluation:
         self.frame.write(name, own_copy(value))
 
     def take(self, name: str) -> Value:
-        """The value of a variable, which is forgotten here; None if it has none."""
+        """Removes a variable and returns its value; None if it has none."""
         value = self.frame.find(name)
         self.lent.pop(name, None)
         self.frame.forget(name)
@@ -152,10 +154,11 @@ class Evaluation:
         given: Mapping[int, Mapping[str, Value]] = EMPTY,
         keep: Container[str] | None = None,
     ) -> Evaluation:
-        """Runs some of the ops, some of them `given` other values. What gradients begin with is weighted.
+        """Runs the ops at `indices`, in this order, and returns the evaluation itself.
 
-        With `keep`, of the tensors that these ops make or read, only those in it are needed after them: others are
-        forgotten once nothing reads them. Raises DiagnosticError.
+        `given` sets variables before an op, by its index. The gradients with which the backward pass begins are
+        weighted. With `keep`, every other tensor that these ops read or write is dropped after its last use. Raises
+        DiagnosticError.
         """
         ops = self.ops = self.ops or self.execution.ops_with_copies()
         indices = tuple(indices)
@@ -176,8 +179,9 @@ class Evaluation:
         return self
 
     def last_uses(self, indices: Sequence[int], keep: Container[str]) -> dict[int, list[str]]:
-        """The variables not in `keep`, by the last of the ops at `indices` that mentions them; none where sub-blocks
-        may look at anything.
+        """The variables not in `keep`, by the index of the last op among `indices` that names them.
+
+        Empty for a program with sub-blocks, which may read any variable.
         """
         if len(self.program.blocks) > 1:
             return {}
@@ -193,30 +197,30 @@ class Evaluation:
         return names
 
     def forget(self, names: Iterable[str]) -> None:
-        """Lets go of tensors that are not kept from step to step."""
+        """Drops tensors that are not persistable."""
         for name in names:
             if isinstance(self.frame.local.get(name), np.ndarray | LoDTensor | SelectedRows):
                 del self.frame.local[name]
                 self.lent.pop(name, None)
 
     def without(self, indices: Sequence[int]) -> Evaluation:
-        """Runs those of the ops that need no rows."""
+        """Runs only those of the ops that need no rows."""
         return self.go(apart_from(self.program, self.execution.feed, indices))
 
     def __getitem__(self, name: str) -> Value:
-        """The value of a variable now, None if it has none."""
+        """The current value of a variable; None if it has none."""
         return self.frame.find(name)
 
 
 def kept_after_first(half: Halves) -> frozenset[str]:
-    """What is needed of a program after the first half: what the rest of its ops name, and gradients."""
+    """The variables that are needed after the first half: gradients, and what the remaining ops name."""
     first = set(half.first)
     later = [op for index, op in enumerate(half.program.main_block.ops) if index not in first]
     return frozenset(half.sent.values()).union(name for op in later for name in op.names)
 
 
 def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
-    """What a program keeps from step to step of the variables that some of its ops, or sub-blocks, name."""
+    """The persistable variables that the ops at `indices`, or any sub-block, name."""
     blocks = half.program.blocks
     named = [*(blocks[0].ops[index] for index in indices), *(op for block in blocks[1:] for op in block.ops)]
     result = {name for op in named for name in op.names}
@@ -224,8 +228,9 @@ def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
 
 
 def combined(values: list[Value], count: int = 0, *, summed: bool = False) -> Value:
-    """The mean of the gradients of `count` trainers (0: of all that are given), added up in their order; rows one after
-    the other. With `summed`, their sum.
+    """The mean of the trainers' gradients, added up in the given order; sparse rows are concatenated.
+
+    The sum is divided by `count`, or by the number of `values` if `count` is 0. With `summed` it is not divided.
     """
     first, count = values[0], 1 if summed else count or len(values)
     if count == 1 and len(values) == 1:

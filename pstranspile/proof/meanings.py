@@ -1,4 +1,4 @@
-"""What it means that an op gives something else on shares of a batch, with numbers, and what to write instead."""
+"""Explanations of why an op's result on shares of a batch differs, with numbers, and what to write instead."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from pstranspile.proof.compare import plain
 
 
 class Machines(NamedTuple):
-    """What the machines that share a batch are called: `kind` is one of them, `first` what stands before its number."""
+    """The words for the machines that share a batch: `kind` names one of them, `first` precedes its number."""
 
     kind: str
     first: str
     of_torch: bool
-    """Whether the reader knows PyTorch: what to write instead is said in its functions."""
+    """Whether advice is given in terms of PyTorch functions."""
 
     def counted(self, numbers: Mapping[int, float], step: int) -> str:
-        """`12 on rank 0, 31 on rank 1 in step 3`; the first ones of many."""
+        """Formats numbers by machine, at most `_MOST_SHOWN` of them: `12 on rank 0, 31 on rank 1 in step 3`.
+
+        `step` counts from 0.
+        """
         shown = [f"{number:g} on {self.first}{index}" for index, number in numbers.items()]
         more = [f"and so on of {len(shown)}"] if len(shown) > _MOST_SHOWN else []
         return f"{', '.join([*shown[:_MOST_SHOWN], *more])} in step {step + 1}"
@@ -37,41 +40,42 @@ _MOST_SHOWN = 4
 
 
 class Meaning(NamedTuple):
-    """Why the results of an op on shares of a batch do not come to its result on the whole, and what to write instead
-    ("": nothing is known that always helps).
+    """Why the results of an op on shares of a batch do not combine to its result on the whole batch.
+
+    `instead` says what to write instead; it is empty where no advice holds in every case.
     """
 
     why: str
     instead: str = ""
     parts: tuple[tuple[Op, str], ...] = ()
-    """The other ops that it is made of, and what they are of it."""
+    """Further ops of the same computation, each with a sentence on its part in it."""
     doubtful: bool = False
-    """Whether it is a part of a mean whose count is the same everywhere, so that another op is likelier the cause."""
+    """Whether another op is more likely the cause, because the count of the mean is the same on every machine."""
 
 
 OnShares = Callable[[str], Mapping[int, Any]]
-"""The values of a variable on the shares of a batch, by the number of the machine."""
+"""Returns the values of a variable on the shares of a batch, by machine number."""
 
 _ALONG = frozenset({"top_k", "top_k_v2", "arg_max", "arg_min", "argsort", "cumsum", "softmax", "log_softmax"})
-"""Ops that compare rows with each other, where they work along the first dim."""
+"""Ops that compare rows with each other if they work along the first dim."""
 
 _LARGEST = frozenset({"reduce_max", "reduce_min"})
-"""Ops that look for the largest or the smallest of the rows, where they leave no dim of rows."""
+"""Ops that find the largest or smallest row if their result has no dim of rows."""
 
 _MOVING = frozenset(
     {"gather", "gather_nd", "index_select", "flip", "reverse", "roll", "scatter", "concat", "slice", "strided_slice"}
 )
-"""Ops that take rows in another order, where they work along the first dim."""
+"""Ops that reorder rows if they work along the first dim."""
 
 _PRODUCTS = frozenset({"matmul", "matmul_v2", "mul", "bmm"})
-"""Ops that add up products."""
+"""Ops that compute sums of products."""
 
 _GATHER = "gather the rows of all ranks before, as torch.distributed.nn.functional.all_gather does"
-"""What to write instead of what needs other rows, in PyTorch's words."""
+"""Advice in PyTorch's terms for an op that needs rows of other shares."""
 
 
 def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
-    """What it means that this op of a training program is a cause. `step` counts from 0."""
+    """Explains why an op of a training program is a cause. `step` counts from 0."""
     kind, one = op.type.removesuffix("_grad"), machines.kind
     scope = op.attrs.get("op_namescope", "")
     if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
@@ -136,10 +140,10 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
 
 
 _REGROUPING = frozenset({"reshape", "reshape2", "unfold", "split", "unstack"})
-"""Ops that deal the rows of a batch to groups."""
+"""Ops that distribute the rows of a batch over groups."""
 
 _INSTEAD_OF_NUMBERS = "compute it row by row, or all-reduce those numbers before"
-"""What to write instead of what is not linear in numbers of the whole batch, in PyTorch's words."""
+"""Advice in PyTorch's terms for an op that is not linear in values computed over the whole batch."""
 
 
 def _not_linear(machines: Machines) -> Meaning:
@@ -151,7 +155,7 @@ def _not_linear(machines: Machines) -> Meaning:
 
 
 def compares_rows(op: Op, program: Program) -> bool:
-    """Whether an op of a training program makes numbers of each row with each other row of the batch."""
+    """Whether a forward op computes floating-point numbers for each pair of rows of the batch."""
     names = [name for name in op.output_names if name in program.main_block.vars]
     numbers = [program.main_block.vars[name].tensor for name in names]
     floats = any(tensor is not None and tensor.dtype.text in ("f16", "f32", "f64") for tensor in numbers)
@@ -159,7 +163,7 @@ def compares_rows(op: Op, program: Program) -> bool:
 
 
 def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
-    """The meaning of a sum or a mean over rows."""
+    """The explanation for a sum or a mean over rows."""
     division = _division(op, program)
     if division is not None:
         made = _of_division(op, division, program, machines, on_shares, step)
@@ -171,7 +175,7 @@ def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_sh
 
 
 def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
-    """The meaning of a sum or a mean over rows of which no division makes a mean."""
+    """The explanation for a sum or a mean over rows that no division turns into another mean."""
     one, ofall = machines.kind, f"{machines.kind}s"
     rows = {index: float(len(value)) for index, value in _arrays(on_shares(op.input("X") or "")).items() if value.ndim}
     if facts_of(kind).mean_of_rows:
@@ -193,7 +197,7 @@ def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_sh
 
 
 def _of_other_rows(op: Op, program: Program, machines: Machines, rows: Mapping[int, float], step: int) -> Meaning:
-    """The meaning of a mean over rows that are not as many everywhere: chosen ones, or all of a share."""
+    """The explanation for a mean over selected rows, or all rows of a share, whose number differs between machines."""
     one, numbers = machines.kind, machines.counted(rows, step)
     if _chosen(op.input("X") or "", program):
         return Meaning(
@@ -210,11 +214,11 @@ def _of_other_rows(op: Op, program: Program, machines: Machines, rows: Mapping[i
 
 
 _ALL_REDUCED = "divide the sum by the all-reduced count, and multiply it by the number of ranks"
-"""What to write instead of a mean by a count, in PyTorch's words."""
+"""Advice in PyTorch's terms for a mean that divides by a count."""
 
 
 def _chosen(name: str, program: Program) -> bool:
-    """Whether the rows of a value are those of the batch that something was true of."""
+    """Whether a value consists of rows that were selected from the batch by a condition."""
     wanted = {name}
     for op in reversed(program.main_block.ops):
         if wanted.intersection(op.output_names):
@@ -227,8 +231,9 @@ def _chosen(name: str, program: Program) -> bool:
 def _of_division(
     op: Op, division: Op, program: Program, machines: Machines, on_shares: OnShares, step: int
 ) -> Meaning | None:
-    """The meaning of a sum that is divided, or by which something is; None if what it is divided by is the same
-    everywhere, or belongs to each row.
+    """The explanation for a sum that is the dividend or the divisor of a division.
+
+    None if the divisor is the same on every machine, or has a value for each row.
     """
     one, ofall, divisor = machines.kind, f"{machines.kind}s", division.input("Y") or ""
     arrays = _arrays(on_shares(divisor))
@@ -264,7 +269,7 @@ def _of_division(
 
 
 def _place(op: Op) -> str:
-    """The line of an op, in words."""
+    """The line of an op as words; its type if the line is not known."""
     return f"line {op.location.line}" if op.location is not None else op.type
 
 
@@ -273,14 +278,14 @@ def _role_forward(op: Op) -> bool:
 
 
 def _after(op: Op, program: Program) -> list[Op]:
-    """The forward ops after one of a program."""
+    """The forward ops that follow an op in the program."""
     ops = program.main_block.ops
     at = next((place for place, other in enumerate(ops) if other is op), len(ops))
     return [later for later in ops[at + 1 :] if _role_forward(later)]
 
 
 def _division(op: Op, program: Program) -> Op | None:
-    """The division that makes a mean of this sum, or of which this sum is the count."""
+    """The division that takes this sum as its dividend or its divisor, and so makes a mean; None if there is none."""
     reached = {*op.output_names}
     for later in _after(op, program):
         if later.type == "elementwise_div":
@@ -296,7 +301,7 @@ def _division(op: Op, program: Program) -> Op | None:
 
 
 def _reduction_of(name: str, program: Program) -> Op | None:
-    """The sum or the mean over rows that a value without rows is made of."""
+    """The reduction over rows from which a value without rows is computed; None if there is none."""
     wanted = {name}
     for op in reversed(program.main_block.ops):
         if _role_forward(op) and wanted.intersection(op.output_names):
@@ -309,11 +314,11 @@ def _reduction_of(name: str, program: Program) -> Op | None:
 _LINEAR = frozenset(
     {"scale", "cast", "sum", "elementwise_add", "elementwise_sub", "reduce_sum", "reduce_mean", "mean", "assign"}
 )
-"""Ops whose results are linear in their inputs, all of them together."""
+"""Ops whose results are linear in all their inputs together."""
 
 
 def _used_linearly(op: Op, program: Program) -> bool:
-    """Whether the loss is linear in what an op makes, as far as is seen."""
+    """Whether the loss is linear in the outputs of an op. False where that cannot be derived from the op types."""
     reached, batch = {*op.output_names}, _of_batch(program)
     for later in _after(op, program):
         read = reached.intersection(later.input_names)
@@ -329,7 +334,7 @@ def _used_linearly(op: Op, program: Program) -> bool:
 
 
 def _of_batch(program: Program) -> set[str]:
-    """The variables of the forward ops that are computed of what is fed."""
+    """The variables that forward ops compute from the feed, and the feed itself."""
     block = program.main_block
     reached = {name for name, var in block.vars.items() if var.need_check_feed}
     for op in block.ops:
@@ -339,7 +344,7 @@ def _of_batch(program: Program) -> set[str]:
 
 
 def _of_parameters(name: str, program: Program) -> bool:
-    """Whether a value is computed of parameters."""
+    """Whether a value depends on a parameter."""
     block, wanted = program.main_block, {name}
     for op in reversed(block.ops):
         if _role_forward(op) and wanted.intersection(op.output_names):
@@ -348,9 +353,9 @@ def _of_parameters(name: str, program: Program) -> bool:
 
 
 def _of_one_operator(op: Op, program: Program) -> list[Op]:
-    """The forward ops that one operator of a framework was translated to, to which this one belongs.
+    """The forward ops to which a framework's operator was translated, if this op is one of them.
 
-    They stand at one place, and their results are named after that of the operator.
+    They share a location, and their outputs have names derived from the operator's output.
     """
     stems = {name.partition("@")[0].partition(".part")[0] for name in (*op.output_names, *_forward_names(op))}
     return [
@@ -371,7 +376,7 @@ def _normalises(op: Op) -> bool:
 
 
 def _writes_state(op: Op, program: Program) -> bool:
-    """Whether a forward op writes what is kept from step to step."""
+    """Whether all outputs of a forward op are persistable."""
     held = [program.main_block.vars.get(name) for name in op.output_names]
     return _role_forward(op) and bool(held) and all(var is not None and var.persistable for var in held)
 
@@ -382,18 +387,18 @@ def _shape(name: str, program: Program) -> tuple[int, ...]:
 
 
 def _without_rows(op: Op, program: Program) -> bool:
-    """Whether an op makes values without a dim of rows of values that have one."""
+    """Whether an op reads values with a dim of rows and writes only values without one."""
     made, read = ([_shape(name, program) for name in names] for names in (op.output_names, op.input_names))
     return any(-1 in shape for shape in read) and not any(-1 in shape for shape in made)
 
 
 def _adds_up_products(op: Op, program: Program) -> bool:
-    """Whether an op adds up products of the elements of each row, over the rows."""
+    """Whether an op computes products for each row and sums them over the rows."""
     return op.type in _PRODUCTS and _without_rows(op, program)
 
 
 def _of_rows_and_whole(op: Op, program: Program) -> bool:
-    """Whether an op combines values of each row with values of the whole batch."""
+    """Whether an op combines a value that has a dim of rows with a value of the whole batch that has none."""
     batch = _of_batch(program)
     names = [name.partition("@")[0] for name in op.input_names]
     shapes = {name: _shape(name, program) for name in names if name in batch}
@@ -401,14 +406,14 @@ def _of_rows_and_whole(op: Op, program: Program) -> bool:
 
 
 def _of_whole_batch(op: Op, program: Program) -> bool:
-    """Whether an op computes with values that have no dim of rows."""
+    """Whether neither an input nor an output of an op has a dim of rows."""
     names = [name for name in (*op.input_names, *op.output_names) if name in program.main_block.vars]
     held = [program.main_block.vars[name].tensor for name in names]
     return bool(held) and all(tensor is not None and -1 not in tensor.shape for tensor in held)
 
 
 def _rows_by_rows(op: Op, program: Program) -> bool:
-    """Whether an op makes something of each row with each row: a matrix of rows by rows, or more dims of such."""
+    """Whether an output of an op has two or more dims of rows, and so a value for each pair of rows."""
     return any(_shape(name, program).count(-1) > 1 for name in op.output_names)
 
 
@@ -418,5 +423,5 @@ def _arrays(values: Mapping[int, Any]) -> dict[int, Any]:
 
 
 def machines_of(mode: str) -> Machines:
-    """What machines are called in a mode."""
+    """The words for the machines of a mode."""
     return RANKS if mode == "ddp" else TRAINERS

@@ -31,37 +31,37 @@ from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
-# What all machines of a cluster kept at one moment.
+# The values that all machines of a cluster held at one moment.
 #
-# Most of it is whole variables, of which machines hold parts; each machine also has values of its own. Of a large table
-# that few steps have touched, only the rows that differ from those at the start are kept.
+# Most of them are parts of whole variables, which are kept once; each machine also has values of its own. Of a large
+# table of which few rows have changed since the start, only those rows are kept.
 
 Place: TypeAlias = "tuple[str, str]"
-"""A variable of a machine: role name, name there."""
+"""A variable on a machine: the role name of the machine, and the name of the variable there."""
 
 Origins: TypeAlias = "Mapping[Place, tuple[Placed, Part]]"
-"""The variable of the job that lies at a place, and the part of it."""
+"""The variable of the job that each place holds, and which part of it."""
 
 MOST_CHANGED = 1 / 8
-"""The part of a table's rows that may differ, at most, so that only these are kept."""
+"""The largest fraction of a table's rows that may differ for the table to be kept as changed rows."""
 
 
 class ChangedRows(NamedTuple):
-    """An array as the rows in which it differs from another one, which is never changed."""
+    """An array, stored as the rows in which it differs from a base array. The base is never modified."""
 
     base: Any
     rows: Any
     values: Any
 
     def whole(self) -> Any:
-        """The array, in memory of its own."""
+        """The whole array as a new one."""
         result = self.base.copy()
         result[self.rows] = self.values
         return result
 
 
 def changed_rows(value: Any, base: Any) -> ChangedRows | None:
-    """The rows in which a large array differs from another one; None if it is small, or many do."""
+    """The rows in which a large array differs from `base`; None if the array is small or too many rows differ."""
     if value is base or not isinstance(value, np.ndarray) or not isinstance(base, np.ndarray):
         return None
     if value.size < CHUNK or value.ndim < 2 or value.shape != base.shape or value.dtype != base.dtype:
@@ -81,10 +81,10 @@ def changed_rows(value: Any, base: Any) -> ChangedRows | None:
 
 
 class MachineValues(MutableMapping[Place, Value]):
-    """The values of all machines by place; what it gives must not be changed.
+    """The values of all machines by place. Callers must not modify the values that it returns.
 
-    `wholes` are variables of which machines hold parts, `own` what lies at single places otherwise: None where a
-    machine has no value.
+    `wholes` are the whole variables of which machines hold parts. `own` are the values of single places, which take
+    precedence; None stands for a place without a value.
     """
 
     def __init__(self, origins: Origins, wholes: Mapping[str, Any] = EMPTY, own: Mapping[Place, Value] = EMPTY):
@@ -92,7 +92,7 @@ class MachineValues(MutableMapping[Place, Value]):
         self.wholes = dict(wholes)
         self.own = dict(own)
         self._made: dict[str, Any] = {}
-        """Arrays made of the changed rows of wholes."""
+        """The arrays built from `ChangedRows`, by name of the variable."""
 
     def __getitem__(self, place: Place) -> Value:
         if place in self.own:
@@ -120,7 +120,7 @@ class MachineValues(MutableMapping[Place, Value]):
         return sum(1 for _ in self)
 
     def whole(self, name: str) -> Value:
-        """A variable that machines hold parts of; None if there is none."""
+        """The whole value of a variable of which machines hold parts; None if it is not known."""
         kept = self.wholes.get(name)
         if not isinstance(kept, ChangedRows):
             return kept
@@ -129,26 +129,27 @@ class MachineValues(MutableMapping[Place, Value]):
         return self._made[name]
 
     def release(self, name: str) -> bool:
-        """Drops the array that was made for a variable, so that its holder may change it; False if none was made."""
+        """Drops the array that was built for a variable, so that its holder may modify it; False if none was built."""
         return self._made.pop(name, None) is not None
 
     def following(self, placed: Placed, whole: Value) -> None:
-        """Sets a whole variable, and so what all its holders have."""
+        """Sets a whole variable, and with it the value at every place that holds a part of it."""
         self.wholes[placed.name] = whole
         for part in placed.holders:
             self.own.pop((part.machine, part.name), None)
 
     def copy(self) -> MachineValues:
-        """The same, to set values in."""
+        """A copy in which values can be set. The arrays are shared."""
         return MachineValues(self.origins, self.wholes, self.own)
 
 
 def values_kept(
     layout: Layout, origins: Origins, now: Mapping[Place, Value], like: list[MachineValues], start: Mapping[str, Any]
 ) -> MachineValues:
-    """What machines have `now`. What is the same in one of the snapshots `like` is not copied; it is taken out there.
+    """The values of machines at this moment, `now`, as a snapshot.
 
-    Rows of large variables are kept that differ from those in `start`.
+    A value that equals the one in a snapshot of `like` is moved from there instead of copied. Snapshots of `like` lose
+    the values of all these places. Of large variables only the rows that differ from `start` are kept.
     """
     result = MachineValues(origins)
     for name, placed in layout.variables.items():
@@ -171,7 +172,10 @@ def values_kept(
 
 
 def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Value:
-    """A variable put together of its parts, one of `wholes` if it is the same; None if parts don't make one up."""
+    """A variable assembled from its parts; None if parts are missing or do not fit.
+
+    If one of `wholes` has the same values, that array is returned.
+    """
     held = {part: value for part in placed.parts if (value := now.get((part.machine, part.name))) is not None}
     if not held or any(part not in held or misfit(placed, part, held[part]) for part in placed.parts):
         return None
@@ -187,7 +191,7 @@ def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Val
 
 
 class Owned(NamedTuple):
-    """A slice of a parameter and the role name of the server that owns it."""
+    """A slice of a parameter, the parameter, and the role name of the server that owns the slice."""
 
     parameter: PlannedParameter
     slice: Slice
@@ -211,7 +215,7 @@ def piece_of(gradient: Value, s: Slice) -> Value:
 
 
 class SliceUpdates:
-    """Updates slices of the parameters of a program as the source does it with whole ones."""
+    """Updates slices of a program's parameters as the source program updates the whole parameters."""
 
     def __init__(self, half: Halves, layout: Layout, seed: int):
         assert half.facts is not None
@@ -220,19 +224,19 @@ class SliceUpdates:
         self.ops = {update.parameter: update.ops for update in half.facts.updates}
         self.optimizers = frozenset(index for update in half.facts.updates for index in update.optimizer)
         self.parts: dict[tuple[str, str], list[Part]] = {}
-        """What each server holds of each variable of the source."""
+        """The parts of each source variable that a server holds, by (server, variable)."""
         for name, placed in layout.variables.items():
             for part in placed.holders:
                 self.parts.setdefault((part.machine, name), []).append(part)
         self._names: dict[tuple[str, int], dict[str, str]] = {}
 
     def rate_ops(self) -> tuple[int, ...]:
-        """The ops that work learning rates out."""
+        """The indices of the ops that compute learning rates."""
         assert self.half.facts is not None
         return self.half.facts.roles.learning_rate
 
     def names(self, owned: Owned) -> dict[str, str]:
-        """What the update of a slice reads and writes of what its server keeps: source name -> name there."""
+        """The variables on the owning server that the update of a slice reads or writes: source name -> name there."""
         key = owned.slice.name, owned.slice.number
         if key not in self._names:
             block = self.half.program.main_block
@@ -259,8 +263,10 @@ class SliceUpdates:
         counters: Mapping[str, Value] | None = None,
         moved: Value = None,
     ) -> dict[Place, Value]:
-        """What the server holds after the update of a slice. `counters` are what schedules are to begin with, where
-        they don't count themselves; `moved` is by how much the slice is ahead of the gradient, to be compensated.
+        """The values on the server after the update of a slice, by place.
+
+        `counters` are the values from which schedules start, where the ops of schedules do not count themselves.
+        `moved` is the change of the slice since the trainer fetched it, for which the gradient is compensated.
         """
         run = self._updated(self._own(values, owned), owned.parameter, gradient, step, counters, moved)
         return {place: run[name] for name, place in self.written(owned).items()}
@@ -274,14 +280,15 @@ class SliceUpdates:
         step: int,
         counters: Mapping[str, Value] | None = None,
     ) -> Evaluation:
-        """What the source makes of the whole parameter, of which a server owns a slice. `whole` are the values of
-        variables that are not whole there, by their names in the source.
+        """The update of the whole parameter by the source program, for a parameter of which a server owns a slice.
+
+        `whole` are the values of variables that the server does not hold whole, by their names in the source.
         """
         held = {name: whole.get(name, value) for name, value in self._own(values, owned).items()}
         return self._updated(held, owned.parameter, gradient, step, counters)
 
     def uses_norm(self, parameter: str) -> bool:
-        """Whether the update of a parameter depends on a norm of what is whole in the source."""
+        """Whether the update of a parameter depends on the norm of a whole tensor in the source."""
         ops = [self.half.program.main_block.ops[index] for index in self.ops.get(parameter, ())]
         return any((schema := schema_of(op.type)) is not None and schema.whole_norm for op in ops)
 
@@ -314,13 +321,13 @@ class SliceUpdates:
         return run
 
     def written(self, owned: Owned) -> dict[str, Place]:
-        """What the update of a slice writes of what its server keeps: source name -> place."""
+        """The places that the update of a slice writes: source name -> place."""
         ops, names = self.half.program.main_block.ops, self.names(owned)
         written = dict.fromkeys(n for i in self.ops[owned.parameter.name] for n in ops[i].output_names)
         return {name: (owned.server, names[name]) for name in written if name in names}
 
     def rates(self, values: Mapping[Place, Value], server: str, step: int, counters: Mapping[str, Value]) -> Evaluation:
-        """The learning rates on a server for what its schedules count."""
+        """Computes the learning rates on a server from the `counters` of its schedules."""
         run = Evaluation(self.half.program, self._held(values, server), seed=self.seed, step=step)
         for name, value in counters.items():
             run.give(name, value)
@@ -335,7 +342,10 @@ class SliceUpdates:
         return {name: values[place] for name, place in places.items() if place in values}
 
     def update_table(self, table: Value, gradient: Value, rate: Value, server: int) -> Value:
-        """The rows of the distributed lookup table on a server (by number), after sgd with a gradient."""
+        """The part of the distributed lookup table on a server after an sgd update.
+
+        `gradient` is sparse rows. Only rows that belong to the server with this number are updated.
+        """
         assert self.half.plan is not None
         after = own_copy(table)
         at = {int(row): place for place, row in enumerate(table.rows)}
@@ -354,7 +364,7 @@ PRECISE = 1e-12
 """The tolerance for doubles, relative to a value and to the largest change in a step."""
 
 LATE = 1e-9
-"""The tolerance relative to a machine's largest change in a step, where trainers scale before they add up."""
+"""The tolerance relative to a machine's largest change in a step, where trainers scale gradients before the sum."""
 
 NO_ROWS = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
 COUNTS = "the servers count the steps of all trainers from 0, and may be ahead of a single machine"
@@ -368,13 +378,13 @@ class Replay(ABC):
     """
 
     waits = True
-    """Whether machines wait for each other, so that a trainer without rows takes part in a step."""
+    """Whether machines wait for each other. If so, a trainer without rows takes part in a step, too."""
 
     single = ROUGH
     """The tolerance in single precision, relative to a value and to the largest change in a step."""
 
     part = 1.0
-    """The number by which trainers multiply what gradients begin with."""
+    """The factor of the gradients with which the backward pass on a trainer begins."""
 
     def __init__(self, given: Given, cluster: Cluster):
         self.made, self.workload, self.seed = given.made, given.workload, given.seed
@@ -398,19 +408,21 @@ class Replay(ABC):
     # what machines hold
 
     def live(self) -> dict[Place, Value]:
-        """The persistable values of every machine now; of large tables all rows."""
+        """The current persistable values of every machine by place; large tables with all rows."""
         scopes = self.scopes
         held = {place: whole_in(scopes[place[0]].get(place[1]), scopes[place[0]]) for place in self.origin}
         return {place: value for place, value in held.items() if value is not None}
 
     def look(self, wanted: MachineValues) -> None:
-        """Takes the persistable values of every machine for the next step. Values that equal those in `wanted` or those
-        before are moved from there instead of copied, so both are empty afterwards.
+        """Stores the persistable values of every machine as those before the next step.
+
+        Values that equal the ones in `wanted`, or those before this step, are moved from there instead of copied. Both
+        are empty afterwards.
         """
         self.before = values_kept(self.layout, self.origin, self.live(), [wanted, self.before], self.start)
 
     def begin(self, start: Snapshot) -> None:
-        """Checks before the first step that every machine has the initial values of a single machine."""
+        """Checks before the first step that every machine starts with the initial values of the single machine."""
         self.start = start
         self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._sized(n, v)}))
         counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
@@ -435,23 +447,23 @@ class Replay(ABC):
                 self.note(0, place, "does not start as on a single machine")
 
     def _sized(self, name: str, value: Any) -> bool:
-        """Whether a value has as many elements as a variable of the job."""
+        """Whether a value has as many elements as the job's variable `name`."""
         placed = self.layout.variables.get(name)
         return placed is not None and not placed.table and value.size == prod(placed.shape)
 
     @property
     def plans(self) -> list[Any]:
-        """The plans of the programs that servers train, or that of the job."""
+        """The plans of the programs that servers train; the plan of the job if there are none."""
         return [half.plan for half in self.halves.values() if half.plan is not None] or [self.made.plan]
 
     def values_of(self, machine: str, names: Iterable[str]) -> dict[str, Value]:
-        """The values of variables on a machine before the step, under the names of the source."""
+        """The values that a machine had before the step, of those variables that it holds under their source names."""
         held = {name: self.origin.get((machine, name)) for name in names}
         own = [name for name, result in held.items() if result is not None and result[0].name == name]
         return {name: value for name in own if (value := self.before.get((machine, name))) is not None}
 
     def whole(self, names: Iterable[str]) -> dict[str, Value]:
-        """The whole values of variables on the servers before the step."""
+        """The whole values that the servers held before the step, by variable."""
         result: dict[str, Value] = {}
         for name in names:
             placed = self.layout.variables.get(name)
@@ -467,7 +479,7 @@ class Replay(ABC):
     # one step
 
     def hold(self, step: int) -> None:
-        """Compares every machine with the source program after the step (counted from 0)."""
+        """Compares every machine with the source program after a step. `step` counts from 0."""
         now = self.live()
         name = self.workload.turns.program(step)
         wanted = self.expected(self.halves[name], step)
@@ -488,13 +500,14 @@ class Replay(ABC):
         return [p for p in places if not self.fits(p, now[p], wanted[p], floors.get(p[0], 0.0))]
 
     def _by_row(self, place: Place) -> bool:
-        """Whether a value is kept for each existing row of a large table. The source has no ops for it, so it is only
-        compared with the single machine.
+        """Whether a place holds the rows of a large table, or its states, by id.
+
+        The source has no ops for them, so they are only compared with the single machine.
         """
         return isinstance(self.scopes[place[0]].get(place[1]), LargeTable | TableState)
 
     def fits(self, place: Place, value: Value, wanted: Value, floor: Any = 0.0) -> bool:
-        """Whether a machine's value is the expected one."""
+        """Whether the value of a machine equals the expected one within the tolerances."""
         return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor, self.single)
 
     @abstractmethod
@@ -503,18 +516,18 @@ class Replay(ABC):
 
     @abstractmethod
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """The expected values of every machine after a step."""
+        """Computes the expected values of every machine after a step."""
 
     def not_rounded(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
-        """The differences that rounding of gradients can't make."""
+        """The places in `wrong` whose differences can't be due to rounding of gradients."""
         return wrong
 
     def unexplained(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
-        """The differences that are not by design of the mode."""
+        """The places in `wrong` whose differences are not by design of the mode."""
         return wrong
 
     def share(
@@ -525,8 +538,10 @@ class Replay(ABC):
         remote: Mapping[str, Value] | None = None,
         given: Mapping[int, Mapping[str, Value]] = EMPTY,
     ) -> Evaluation:
-        """The first half on a trainer's share, with the trainer's values, and those of servers that it lacks. Before
-        some ops (by index) variables get the `given` values.
+        """Runs the first half of a program on a trainer's share of the batch.
+
+        It starts from the trainer's values, and from those of servers (`remote`, or all of them) for what the trainer
+        lacks. `given` sets variables before an op, by the index of the op.
         """
         names = kept_of(half, (*half.first, *half.second))
         own = self.values_of(f"trainer_{trainer}", names)
@@ -538,19 +553,19 @@ class Replay(ABC):
         return run.without(half.first) if self.waits else run
 
     def _needed(self, half: Halves, trainer: int, step: int) -> set[str]:
-        """The variables that are needed after the first half on a trainer's share."""
+        """The variables of a trainer that are needed after the first half: by later ops, its scope or its results."""
         held = {name for machine, name in self.origin if machine == f"trainer_{trainer}"}
         return {*kept_after_first(half), *held, *self.cluster.trainers[trainer].results[step].values}
 
     def results(self, run: Evaluation, trainer: int, step: int) -> None:
-        """Compares the values that a trainer has fetched in a step."""
+        """Compares the values that a trainer fetched in a step with those of a run."""
         for name, value in self.cluster.trainers[trainer].results[step].values.items():
             wanted = run[name]
             if wanted is not None and not close(value, wanted):
                 self.note(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
 
     def kept(self, result: MutableMapping[Place, Value], run: Evaluation, machine: str) -> None:
-        """Takes the values of a trainer's variables from a run."""
+        """Copies the values of a machine's variables from a run to `result`."""
         for place in [place for place in result if place[0] == machine]:
             value = run[place[1]]
             if value is not None and value is not run.lent.get(place[1]):
@@ -558,15 +573,15 @@ class Replay(ABC):
                 result[place] = value if owner else own_copy(value)
 
     def note(self, step: int, place: Place, what: str) -> None:
-        """Notes a difference."""
+        """Adds a difference at a place to `problems`. `step` counts from 1; 0 stands for the start."""
         self.problems.append(f"step {step}: %{place[1]} on {place[0]} {what}")
 
 
 def close(value: Value, wanted: Value, before: Value = None, floor: Any = 0.0, single: float = ROUGH) -> bool:
-    """Whether a value is the wanted one, up to rounding of the value and of its largest change, and to
-    `floor`, one number or one for each element.
+    """Whether a value equals the wanted one within the tolerance.
 
-    `single` is the tolerance in single precision.
+    The tolerance is relative to the value and to its change since `before`; `single` is that of single precision.
+    `floor` is added to it: one number, or one for each element.
     """
     if isinstance(value, LoDTensor) and isinstance(wanted, LoDTensor) and value.lod != wanted.lod:
         return False

@@ -1,4 +1,4 @@
-"""The replay of each mode, and a run of it."""
+"""The replays of all modes, and the run that carries one out."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import nothing_of
 from pstranspile.runtime.values import SelectedRows
 
-# Counting what servers that wait for nobody did with the gradients they were sent.
+# The ledger of gradients sent to servers that wait for nobody.
 
 
 class Ledger:
-    """An observer of a network: which gradients were sent and taken, and how old the parameters behind them were.
+    """A network observer that records which gradients were sent and applied, and the age of the parameters behind them.
 
     `plans` are those of the programs that train: each names its own gradients.
     """
@@ -55,14 +55,14 @@ class Ledger:
             for trainer in range(plan.trainers)
         }
         self.sent: dict[tuple[str, str, int], Message] = {}
-        """What was sent, by source, target and number."""
+        """The messages that were sent, by source, target and number."""
         self.taken: Counter[tuple[str, str, int]] = Counter()
         self.updates: Counter[str] = Counter()
         self.seen: dict[tuple[int, str], int] = {}
         self.staleness: list[int] = []
 
     def __call__(self, event: str, message: Message) -> None:
-        """Told of every message that is posted and delivered."""
+        """Receives every message when it is posted and when it is delivered."""
         key = message.source, message.target, message.sequence
         if message.kind == SEND and event == "post":
             self.sent[key] = message
@@ -76,15 +76,16 @@ class Ledger:
             self.seen[message.trainer, message.variable] = self.updates[message.variable]
 
     def result(self) -> Applied:
-        """The outcome of the gradients of the plans: those that were applied exactly once count as applied."""
+        """What became of the gradients of the plans. A gradient counts as applied if it was applied exactly once."""
         sent = [key for key, message in self.sent.items() if message.variable in self.parameter_of]
         ages = self.staleness
         once = sum(self.taken[key] == 1 for key in sent)
         return Applied(len(sent), once, max(ages, default=0), sum(ages) / len(ages) if ages else 0.0)
 
     def problems(self, *, restarts: bool) -> Iterator[str]:
-        """What was lost or doubled. With `restarts` servers go back, and take again what came after; each time counts
-        on a state without it.
+        """Describes gradients that were lost, or applied more than once.
+
+        With `restarts` a server may return to a checkpoint and apply again the gradients that came after it.
         """
         for key, message in self.sent.items():
             count = self.taken[key]
@@ -94,13 +95,13 @@ class Ledger:
                 yield f"{message} was applied {count} times"
 
 
-# Replays of runs in the order in which servers took messages.
+# Replays that follow the order in which servers received messages.
 
 ANSWERED = (GET, GET_NOW, GET_ROWS)
 
 
 class Event(NamedTuple):
-    """A message that a server took: its kind, the server, the variable, and the trainer."""
+    """A message that a server received: its kind, the server, the variable, and the number of the trainer."""
 
     kind: str
     server: str
@@ -110,7 +111,7 @@ class Event(NamedTuple):
 
 
 class EventReplay(Replay):
-    """A replay that keeps the order in which the servers took messages."""
+    """A replay that follows the order in which the servers received messages."""
 
     def __init__(self, given: Given, cluster: Cluster):
         super().__init__(given, cluster)
@@ -118,7 +119,7 @@ class EventReplay(Replay):
         self.cluster.network.observe(self._watch)
         self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
         self.slices: dict[Place, Owned] = {}
-        """The slices by server and name there."""
+        """The slices by server and name of the variable there."""
         for plan in self.plans:
             self.slices.update({(owned.server, owned.slice.name): owned for owned in owned_slices(plan)})
 
@@ -136,22 +137,21 @@ class EventReplay(Replay):
 # Replays of synchronous steps, in which gradients are combined before the second half.
 
 SINGLE = 2e-6
-"""The tolerance in single precision, relative to a value and to the largest change in a step. The ops that are replayed
-get the values that the machines had, so that only few results differ at all.
+"""The tolerance in single precision, relative to a value and to its largest change in a step.
+
+It is small because the replayed ops read the machines' own values, so that few results differ at all.
 """
 
 ROUNDED = 2.0**-24
-"""What rounding in single precision may change in a sum for each of its terms, relative to the sum of the terms'
-absolute values.
-"""
+"""The rounding error in single precision for each term of a sum, relative to the sum of the terms' absolute values."""
 
 
 class SyncReplay(Replay):
     """A replay of trainers that combine gradients, through servers or rings, or average their parameters.
 
-    In single precision a mean of gradients may be rounded otherwise than on the machines, and an optimizer that divides
-    by the size of gradients makes much of that where they cancel out. What rounding can make there is computed: the
-    step is repeated with gradients that are rounded up and down.
+    In single precision the mean of gradients may be rounded differently from the machines' mean. An optimizer that
+    divides by the size of gradients amplifies the difference where gradients nearly cancel out. To bound its effect,
+    the step is repeated with gradients that are rounded up and with gradients that are rounded down.
     """
 
     single = SINGLE
@@ -159,16 +159,20 @@ class SyncReplay(Replay):
     def __init__(self, given: Given, cluster: Cluster):
         super().__init__(given, cluster)
         self.rows: dict[str, SelectedRows] = {}
-        """The mean gradients of the step that are sparse rows."""
+        """The mean gradients of the step that are sparse rows, by name."""
         collective = self.made.plan.collective
         self.averages = collective.averaged if collective is not None else ()
         """The parameters that trainers average instead of gradients."""
         self.rounded = 0
-        """Whether means of gradients are taken as rounding may have them: 1 upwards, -1 downwards, 0 not."""
+        """The direction in which means of gradients are shifted by the rounding error: 1 upwards, -1 downwards, 0 not
+        at all.
+        """
 
     def begin(self, start: Snapshot) -> None:
-        """Checks before the first step. In single precision gradients are scaled where trainers scale them: what comes
-        of scaling them later is rounded otherwise in every op between.
+        """Checks before the first step.
+
+        In single precision, gradients are scaled at the point where trainers scale them: scaling at a later point would
+        round differently in every op between the two.
         """
         super().begin(start)
         collective = self.made.plan.collective
@@ -177,7 +181,7 @@ class SyncReplay(Replay):
             self.part = 1 / len(self.feeds)
 
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """The expected values of every machine after a step."""
+        """Computes the expected values of every machine after a step."""
         result = self.before.copy()
         runs = self._runs(half, step)
         for trainer, run in enumerate(runs):
@@ -196,7 +200,9 @@ class SyncReplay(Replay):
         return [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
 
     def _on_trainers(self, result: MachineValues, half: Halves, runs: list[Evaluation]) -> None:
-        """The second half on every trainer: with the mean gradients, or, where parameters are averaged, its own."""
+        """Runs the second half on every trainer, with the mean gradients. Where parameters are averaged, each trainer
+        uses its own gradients.
+        """
         gradients = {} if self.averages else _means(half, runs, self.rounded, summed=self.part != 1.0)
         for trainer, run in enumerate(runs):
             self.kept(result, _finished(half, run, gradients), f"trainer_{trainer}")
@@ -211,7 +217,7 @@ class SyncReplay(Replay):
                     result[snapshot] = mean
 
     def _on_servers(self, result: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
-        """The second half on the whole variables of the servers."""
+        """Runs the second half on the whole variables of the servers."""
         gradients = _means(half, runs, self.rounded)
         self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
         values = self.whole(kept_of(half, half.second))
@@ -220,7 +226,7 @@ class SyncReplay(Replay):
         table = None if half.plan is None else half.plan.table
         keep = {*self.layout.variables, *(() if table is None else (table.learning_rate,))}
         for name in [*gradients]:
-            run.lend(name, gradients.pop(name))  # nobody else keeps them in memory
+            run.lend(name, gradients.pop(name))  # frees the array after use
         run.go(half.second, keep=keep)
         trained = {p.name for p in half.plan.parameters} if half.plan is not None else set[str]()
         for name in {name for index in half.second for name in half.program.main_block.ops[index].output_names}:
@@ -244,7 +250,7 @@ class SyncReplay(Replay):
     def not_rounded(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
-        """The differences that rounding of the mean of gradients can't make."""
+        """The places whose differences can't be due to rounding of the mean of gradients."""
         if any(getattr(plain(wanted[place]), "dtype", None) == "float64" for place in wrong):
             return wrong
         half, problems = self.halves[self.workload.turns.program(step)], list(self.problems)
@@ -255,7 +261,10 @@ class SyncReplay(Replay):
         return [place for place in wrong if not self._rounds(place, now[place], wanted[place], shifted)]
 
     def _rounds(self, place: Place, value: Value, wanted: Value, shifted: Sequence[Mapping[Place, Value]]) -> bool:
-        """Whether a machine's value is the expected one, or as far from it as those for shifted gradients."""
+        """Whether the value at a place is the expected one, or is as far from it as rounding of gradients can make it.
+
+        `shifted` are the expected values for gradients that are rounded up and down.
+        """
         if self.fits(place, value, wanted):
             return True
         middle, ends = plain(wanted), [plain(made[place]) for made in shifted]
@@ -263,14 +272,16 @@ class SyncReplay(Replay):
             return False
         return bool(ends) and self.fits(place, value, wanted, sum(2 * np.abs(end - middle) for end in ends))
 
-    # differences by design
+    # differences that are by design
 
     def unexplained(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
-        """The differences that remain if servers update the slices of a parameter separately, as if each were a whole
-        parameter, and do not update slices without rows in the step. Records the parameters for which that is the
-        reason.
+        """The places that still differ if servers update the slices of a parameter separately and skip slices without
+        rows.
+
+        Each slice is updated as if it were a whole parameter. Parameters that differ for this reason are recorded in
+        `shown`.
         """
         updates = self.updates.get(self.workload.turns.program(step))
         if updates is None or updates.half.plan is None or not self.made.plan.pservers:
@@ -294,7 +305,7 @@ class SyncReplay(Replay):
         return [place for place in wrong if place in bad]
 
     def _places(self, parameter: PlannedParameter, updates: SliceUpdates) -> set[Place]:
-        """The places that the update of a parameter changes."""
+        """The places that the update of a parameter writes."""
         assert updates.half.plan is not None
         owned = [part for part in owned_slices(updates.half.plan) if part.parameter is parameter]
         trainers = {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))}
@@ -303,7 +314,7 @@ class SyncReplay(Replay):
     def _sliced(
         self, parameter: PlannedParameter, gradient: Value, updates: SliceUpdates, step: int
     ) -> tuple[dict[Place, Value], bool]:
-        """The values of machines when slices are updated separately, and whether slices without rows are left out."""
+        """The expected values if slices are updated separately, and whether slices without rows are skipped."""
         assert updates.half.plan is not None
         result: dict[Place, Value] = {}
         parts: list[Value] = []
@@ -325,10 +336,10 @@ def _by_sgd(half: Halves, parameter: str) -> bool:
 
 
 def _means(half: Halves, runs: list[Evaluation], rounded: int = 0, *, summed: bool = False) -> dict[str, Value]:
-    """The mean (or sum) of the trainers' gradients by name. It takes them out of the runs; trainers without rows have
-    zeros.
+    """The means of the trainers' gradients by name, or their sums if `summed`.
 
-    With `rounded` it is what rounding may make of it, upwards (1) or downwards (-1).
+    The gradients are removed from the runs. A trainer without rows counts as one with gradients of zero. `rounded`
+    shifts the result by the largest rounding error, upwards (1) or downwards (-1).
     """
     result: dict[str, Value] = {}
     for gradient in dict.fromkeys(half.sent.values()):
@@ -343,20 +354,22 @@ def _means(half: Halves, runs: list[Evaluation], rounded: int = 0, *, summed: bo
 
 
 def _both_ways(gradient: Value) -> list[Value]:
-    """A mean in single precision as rounding may have it, upwards and downwards; none in double precision."""
+    """A gradient in single precision shifted upwards and downwards by the rounding error. Empty in double precision."""
     data = gradient.value if isinstance(gradient, SelectedRows) else plain(gradient)
     return [] if data.dtype == "float64" else [_shifted(gradient, by * _terms(gradient)) for by in (1, -1)]
 
 
 def _terms(gradient: Value) -> int:
-    """How many numbers may be added up for an element of a gradient: one, or as many as a row is repeated."""
+    """The largest number of terms in an element of a gradient: 1, or for sparse rows the most repetitions of a row."""
     if not isinstance(gradient, SelectedRows) or not len(gradient.rows):
         return 1
     return int(np.unique(gradient.rows, return_counts=True)[1].max())
 
 
 def _shifted(gradient: Value, terms: int) -> Value:
-    """A gradient with each element shifted by what rounding may make in a sum of so many terms, and a scale."""
+    """A gradient shifted by the rounding error of a sum of `terms` numbers and of one scaling; downwards if `terms` <
+    0.
+    """
     if isinstance(gradient, SelectedRows):
         return gradient._replace(value=_shifted(gradient.value, terms))
     if not isinstance(gradient, np.ndarray):
@@ -366,24 +379,24 @@ def _shifted(gradient: Value, terms: int) -> Value:
 
 
 def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:
-    """The second half after a run of the first, with other gradients."""
+    """Runs the second half after a run of the first, with `gradients` in the place of the run's own."""
     for name, value in gradients.items():
         run.lend(name, value)
     return run.go(half.second) if gradients or not run.idle else run.without(half.second)
 
 
-# Steps in which servers apply every gradient as it comes, held to the source in the order of what was delivered.
+# Replays of servers that apply each gradient on arrival. The order is that in which messages were delivered.
 
 
 class AsyncReplay(EventReplay):
-    """Servers in the modes `async` and `half-async`."""
+    """A replay of the modes `async` and `half-async`."""
 
     waits = False
 
     def __init__(self, given: Given, cluster: Cluster):
         super().__init__(given, cluster)
         self.sent: dict[Place, tuple[str, Owned]] = {}
-        """The gradients by server and name there: which program sends them, of which slice."""
+        """The gradients by server and name there: the program that sends each, and the slice to which it belongs."""
         for name, half in self.halves.items():
             for owned in owned_slices(half.plan) if half.plan is not None else ():
                 for trainer in range(self.made.plan.trainers):
@@ -392,20 +405,20 @@ class AsyncReplay(EventReplay):
         self.notices: Counter[Place] = Counter()
 
     def begin(self, start: Mapping[str, Value]) -> None:
-        """Before the first step."""
+        """Checks before the first step."""
         super().begin(start)
         self.start = {name: own_copy(start[name]) for name in self.counters if name in start}
         self.taken()
 
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """What every machine must hold after the step."""
+        """Computes the expected values of every machine after a step."""
         window = _Window(self, half, step)
         for event in self.taken():
             window.take(event)
         return MachineValues(self.origin, own=window.close())
 
     def end(self) -> None:
-        """Requires that nothing is left to be applied when the trainers leave."""
+        """Checks that no gradient is left unapplied when the trainers leave."""
         for event in self.taken():
             if event.kind in (SEND, NOTIFY):
                 self.problems.append(f"after the last step: {event.kind} {event.variable} came to {event.server}")
@@ -419,7 +432,11 @@ class AsyncReplay(EventReplay):
         counters: Mapping[str, Value],
         changed: Mapping[Place, Value],
     ) -> None:
-        """Notes why an update has `changed` a slice otherwise than the source changes the whole, if it has."""
+        """Records why the update of a slice differs by design from the source's update of the whole parameter, if it
+        does.
+
+        `changed` are the values on the server after the update, by place.
+        """
         name, piece = owned.parameter.name, piece_of(gradient, owned.slice)
         left = isinstance(piece, SelectedRows) and not len(piece.rows)
         if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
@@ -431,7 +448,7 @@ class AsyncReplay(EventReplay):
                 self.shown[name] = NO_ROWS if left else OWN_NORM
 
     def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
-        """What schedules begin with on a server: the steps of all trainers so far, from 0."""
+        """The initial values of schedule counters on a server: the number of steps of all trainers so far."""
         result: dict[str, Value] = {}
         for name, counter in self.counters.items():
             count = sum(self.notices[server, own] for own in counter.own)
@@ -454,19 +471,19 @@ class _Window:
         self.now: dict[Place, Value] = dict(replay.before)
         self.runs: dict[int, Evaluation] = {}
         self.rows: dict[int, dict[str, list[Value]]] = {}
-        """The rows that each trainer got of a table from its first lookup, its second, ..., in tables else empty."""
+        """By trainer and table, the rows that each lookup of the trainer returned, in order. Other rows are NaN."""
         self.looked_up: Counter[tuple[int, Place]] = Counter()
-        """How many lookups of a trainer a slice has answered."""
+        """The number of lookups that a slice has answered, by trainer and place."""
         self.fetched: dict[int, dict[Place, Value]] = {}
         trained = () if half.plan is None else owned_slices(half.plan)
         self.own = {(owned.server, owned.slice.name): owned for owned in trained}
         self.applied: Counter[tuple[int, Place]] = Counter()
         self.applied_before: dict[tuple[int, Place], int] = {}
-        """How many gradients of a trainer were in a slice that it fetched."""
+        """The number of a trainer's gradients that were applied to a slice before the trainer fetched it."""
         self.noticed: Counter[tuple[int, Place]] = Counter()
 
     def run(self, trainer: int) -> Evaluation:
-        """The first half on a trainer, with the rows that it has looked up so far."""
+        """Runs the first half on a trainer, with the rows that it has looked up so far."""
         if trainer not in self.runs:
             rows = self.rows.get(trainer, {})
             remote = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched()}
@@ -474,9 +491,10 @@ class _Window:
         return self.runs[trainer]
 
     def _lookups(self, trainer: int) -> dict[int, dict[str, Value]]:
-        """What tables held when the lookups of the source (by index) were answered, where it was not always the same.
+        """The values of tables at the time of each lookup, by index of the lookup op in the source.
 
-        The trainer's program does several of them at once.
+        Only tables that a trainer looked up several times in the step are listed. One op of the trainer's program does
+        several lookups of the source.
         """
         rows, counts = self.rows.get(trainer, {}), dict[str, int]()
         got: dict[str, dict[str, Value]] = {}
@@ -500,7 +518,7 @@ class _Window:
         return np.full(placed.shape, np.nan, (held.value if isinstance(held, SelectedRows) else held).dtype)
 
     def take(self, event: Event) -> None:
-        """One message at a server."""
+        """Replays one message that a server received."""
         place = event.server, event.variable
         if event.kind == SEND:
             self._update(event, place)
@@ -527,7 +545,7 @@ class _Window:
         rows[number][s.start + ids] = self.now[place][ids]
 
     def _look_up_by_id(self, event: Event) -> None:
-        """Rows of the distributed lookup table."""
+        """Replays a lookup in the distributed lookup table."""
         for plan in self.replay.plans:
             if plan.table is not None and event.variable in plan.table.ids_sent:
                 rows = self.rows.setdefault(event.trainer, {})
@@ -585,12 +603,14 @@ class _Window:
             self.now[there] = own_copy(value)
 
     def _sent_name(self, place: Place, trainer: int) -> str:
-        """Under which name the program of this step sends its gradient of a slice; "" if it sends none."""
+        """The name under which the step's program sends a trainer's gradient of the slice at a place; "" if it sends
+        none.
+        """
         owned = self.own.get(place)
         return "" if owned is None or self.half.plan is None else self.half.plan.sent_name(owned.slice, trainer)
 
     def close(self) -> dict[Place, Value]:
-        """What must be there now."""
+        """Ends the step: checks that it is complete, and returns the expected values by place."""
         result = dict(self.now)
         for trainer in range(len(self.replay.feeds)):
             machine = f"trainer_{trainer}"
@@ -604,7 +624,7 @@ class _Window:
         return result
 
     def _parameters(self, trainer: int) -> dict[str, Value]:
-        """The parameters of which a trainer has fetched all slices."""
+        """The whole parameters of which a trainer has fetched every slice."""
         fetched, by_name = self.fetched.get(trainer, {}), dict[str, list[Owned]]()
         for owned in sorted(self.replay.slices.values(), key=lambda owned: owned.slice.start):
             by_name.setdefault(owned.parameter.name, []).append(owned)
@@ -616,7 +636,9 @@ class _Window:
         }
 
     def _complete(self, trainer: int) -> None:
-        """Everything must have been sent, and fetched anew, once; a trainer without rows makes no step."""
+        """Checks that a trainer sent each gradient once and fetched each slice after that. A trainer without rows makes
+        no step.
+        """
         if self.run(trainer).idle:
             return
         problems = self.replay.problems
@@ -641,7 +663,9 @@ class _Window:
                         problems.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
 
     def _count(self, result: dict[Place, Value]) -> None:
-        """The counters of schedules, and those of every trainer on a server."""
+        """Adds the expected counters of schedules to `result`: those of the server, and the server's counters of each
+        trainer.
+        """
         replay = self.replay
         for server in replay.servers if replay.counters else ():
             counted = replay.counted(server, replay.start)
@@ -659,7 +683,7 @@ class _Window:
             result.update({(server, name): value for name, value in made.items() if (server, name) in result})
 
 
-# Replays of geo-SGD: local steps of trainers, and their exchanges in the order of delivery.
+# Replays of geo-SGD: trainers' local steps, and their exchanges in the order of delivery.
 
 
 class GeoReplay(EventReplay):
@@ -680,7 +704,7 @@ class GeoReplay(EventReplay):
         self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
 
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """The expected values of every machine after the step."""
+        """Computes the expected values of every machine after a step."""
         result = dict(self.before)
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
@@ -698,7 +722,7 @@ class GeoReplay(EventReplay):
         return MachineValues(self.origin, own=result)
 
     def end(self) -> None:
-        """Checks the exchange at the end: trainers that leave send their changes since the last exchange."""
+        """Checks the last exchange: each trainer sends its changes since the exchange before, and then leaves."""
         result = dict(self.before)
         self._exchange(result, due=self.since > 0, step=self.workload.steps)
         now = self.live()
@@ -728,7 +752,10 @@ class GeoReplay(EventReplay):
             self.since = 0
 
     def _delta(self, result: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
-        """A trainer's share of the change of a parameter since the last exchange; it counts as exchanged then."""
+        """The change of a parameter on a trainer since the last exchange, divided by the number of trainers.
+
+        From then on the change counts as exchanged.
+        """
         if (trainer, name) not in deltas:
             old = self.old[trainer, name]
             delta = (result[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
@@ -742,7 +769,7 @@ class GeoReplay(EventReplay):
         return deltas[trainer, name]
 
     def _take_over(self, result: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
-        """Adds the changes of other trainers to a trainer's value."""
+        """Adds the changes that a server received from other trainers to a trainer's slice."""
         place = f"trainer_{trainer}", owned.parameter.name
         train = own_copy(result[place])
         here = slice(owned.slice.start, owned.slice.stop)
@@ -757,13 +784,13 @@ class GeoReplay(EventReplay):
             for place, owned in self.slices.items():
                 count = sent[trainer, place]
                 fetched = place in got.get(trainer, {})
-                if count != wanted or (fetched != due and step < self.workload.steps):  # at the end nobody needs it
+                if count != wanted or (fetched != due and step < self.workload.steps):  # none is fetched at the end
                     what = f"{owned.slice.name} {count} times" + ("" if fetched else ", and did not fetch it")
                     self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{what}")
 
 
 def replay_of(given: Given, cluster: Cluster) -> Replay:
-    """The replay for a job's mode. It must be made before the cluster starts."""
+    """Makes the replay for the mode of a job. It must be made before the cluster starts."""
     plan = given.made.plan
     if plan.geo is not None:
         return GeoReplay(given, cluster)
@@ -772,8 +799,10 @@ def replay_of(given: Given, cluster: Cluster) -> Replay:
 
 
 class ReplayResult(NamedTuple):
-    """The result of a replay: `problems` in words, and the differences by design that were `shown`. The `verdicts` are
-    those of this precision.
+    """The result of a replay.
+
+    `problems` are sentences about differences, `shown` the reasons for differences by design, by variable, and
+    `verdicts` the verdicts in the precision of the replay.
     """
 
     problems: Sequence[str]
@@ -782,7 +811,10 @@ class ReplayResult(NamedTuple):
 
 
 def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
-    """Replays every step of a cluster against the source, and settles `verdicts` on both sides, if there are any."""
+    """Replays every step of a cluster against the source program.
+
+    If `verdicts` are given, both sides are also compared, and the result has the verdicts with that comparison.
+    """
     single, cluster = SingleMachine(given), start_cluster(given, faults=faults)
     replay, precise = replay_of(given, cluster), PreciseComparison(given.workload, single.start, verdicts or ())
     values = ClusterValues(given.made, cluster, single.start)

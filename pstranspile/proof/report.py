@@ -1,4 +1,4 @@
-"""What a check found: one verdict per variable, and the verdict on the whole."""
+"""The result of a check: a verdict for each variable, and one on the whole."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
 DIFFERENT = "different"
 ADDS_UP = "adds up over the trainers"
-"""What trainers keep for a metric: each counts its share, and all together what a single machine counts."""
+"""The equality of a variable for metrics: each trainer counts its share, and the sum equals the single
+machine's count.
+"""
 
 
 BITS = "bits"
-"""A variable was settled by its bits: they are the same."""
+"""Settled by comparing bits: the variable is bitwise equal."""
 
 SINGLE = "single precision"
-"""A variable was settled by the run itself."""
+"""Settled by the run itself, in single precision."""
 
 DOUBLE = "double precision"
-"""A variable was settled by a second run, in double precision."""
+"""Settled by a second run, in double precision."""
 
 GRADIENTS = "gradients in double precision"
-"""A variable was settled by what each step makes of whole batches and of shares, in double precision."""
+"""Settled by comparing, for each step and in double precision, the results on whole batches and on shares."""
 
 ROUGH = 1e-4
-"""The relative difference that is taken for rounding where double precision can't be had."""
+"""The relative difference that counts as rounding if double precision is not available."""
 
 OWN_NORM = "each server uses the norm of its own slice"
-"""Why updates differ whose ops take the norm of all of a parameter."""
+"""The reason for updates that differ because an op takes the norm of a whole parameter in the source."""
 
 SHOWN = 5
-"""The variables, causes, tables and wrong steps that a report for a reader lists of each kind."""
+"""The most variables, causes, tables and wrong steps that a report lists, of each kind."""
 
 
 class Verdict(NamedTuple):
@@ -63,9 +65,9 @@ class Verdict(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """An op that by its meaning gives something else on a share of the batch than on the whole.
+    """An op whose result on shares of the batch differs from its result on the whole batch.
 
-    `instead` says what to write instead, where something always helps.
+    `instead` says what to write instead; it is empty where no advice holds in every case.
     """
 
     op_type: str
@@ -76,10 +78,10 @@ class Cause(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What the servers of an asynchronous job did with the gradients they were sent.
+    """What became of the gradients that the servers of an asynchronous job received.
 
-    `sent` and `applied` count gradients; `stalest` is the largest number of updates of a parameter between the moment
-    a trainer fetched it and the moment its gradient was applied, `mean_staleness` the mean.
+    `sent` and `applied` count gradients. Staleness is the number of updates of a parameter between the moment a trainer
+    fetched it and the moment that trainer's gradient was applied: `stalest` is the largest, `mean_staleness` the mean.
     """
 
     sent: int
@@ -89,7 +91,7 @@ class Applied(NamedTuple):
 
 
 class Away(NamedTuple):
-    """Steps, numbered from 1, in which a trainer did not take part."""
+    """A period in which a trainer took part in no step: its first and last step, from 1."""
 
     trainer: str
     first: int
@@ -115,16 +117,18 @@ class Faulty(NamedTuple):
     variable: str = ""
     not_compared: str = ""
     held: bool = False
-    """Whether its steps were held to the source one by one."""
+    """Whether each step of the run was compared with the source program."""
     unreached: tuple[str, ...] = ()
-    """The lines of the scenario that nothing came of, so that nothing is shown of them."""
+    """The lines of the scenario that had no effect on the run, so that the check shows nothing about them."""
     unreached_allowed: bool = False
-    """Whether the scenario may have such lines."""
+    """Whether a scenario may have lines without effect."""
 
     @property
     def holds(self) -> bool:
-        """Whether the cluster came to its end, with every gradient applied once, and where it should; and
-        whether all of the scenario happened, if it must.
+        """Whether the run ended as promised.
+
+        The cluster must reach its end, with every gradient applied once and the expected parameters. All faults of the
+        scenario must have happened, unless this is not required.
         """
         if self.unreached and not self.unreached_allowed:
             return False
@@ -132,12 +136,12 @@ class Faulty(NamedTuple):
 
     @property
     def only_unreached(self) -> bool:
-        """Whether nothing is wrong but that a part of the scenario did not happen."""
+        """Whether the only problem is that a part of the scenario did not happen."""
         return not self.holds and self._replace(unreached=()).holds
 
 
 class Learnt(NamedTuple):
-    """What the steps have changed of a parameter: so many of its rows."""
+    """The number of rows of a parameter that the steps have changed, and the number of all its rows."""
 
     parameter: str
     changed: int
@@ -147,9 +151,9 @@ class Learnt(NamedTuple):
 class Report(NamedTuple):
     """The result of a check.
 
-    `schedules` is how many orders of events were tried, `schedule_differs` those that gave other parameters than the
-    first, with the first variable that differed. `causes` are given where something is different; `applied` in modes
-    that are not synchronous, where no equality is promised.
+    `schedules` is the number of orders of events that were run. `schedule_differs` are those that ended with other
+    parameters than the first one, each with the first variable that differs. `causes` are given if a variable is
+    different, `applied` for modes that are not synchronous and promise no equality.
     """
 
     mode: str
@@ -163,54 +167,56 @@ class Report(NamedTuple):
     applied: Applied | None = None
     promised: bool = True
     programs: str = ""
-    """The program that each step ran, "" for always @main."""
+    """The program of each step, as selected; "" if every step ran @main."""
     not_run: tuple[str, ...] = ()
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
     """The outcome of a run with faults, if one was asked for."""
     learnt: tuple[Learnt, ...] = ()
-    """What a single machine has changed, of every parameter that the programs update: nothing is shown of the rest."""
+    """The rows of each updated parameter that the single machine changed. The check shows nothing about the others."""
     single_precision: str = ""
-    """Why double precision could not be had; then rounding is allowed for by a bound."""
+    """The reason why double precision was not available, so that a rounding bound was used; "" if it was."""
     by_gradients: bool = False
-    """Whether, without double precision of all, gradients of whole batches were compared in it with those of shares."""
+    """Whether gradients of whole batches and of shares were compared in double precision in place of a full run."""
     wrong: tuple[str, ...] = ()
-    """Steps of machines that are not what the source program makes of the values that the machines had before it."""
+    """Steps in which a machine's values are not those that the source program computes from its values before
+    the step.
+    """
     shares: str = ""
     """A sentence about trainers whose losses are means over different numbers of rows."""
 
     no_numbers: tuple[str, ...] = ()
-    """Variables that are NaN on the single machine, so that they show nothing about the cluster."""
+    """Variables that are NaN on the single machine. They show nothing about the cluster."""
     whole: tuple[str, ...] = ()
-    """The inputs, if all declare their batch size, so that every trainer was given the same data."""
+    """The inputs, if all of them declare their batch size and so every trainer received the same data."""
     opaque: tuple[str, ...] = ()
-    """Sentences about ops that other libraries run, each with its line, of which nothing within is known."""
+    """Sentences about ops that other libraries run, each with its line. The check can't look into such ops."""
     fed: int = 0
-    """How many steps the given data are enough for; 0 where data were made, or have no end."""
+    """The number of steps for which the given data suffice; 0 if data were made or have no end."""
 
     def __str__(self) -> str:
-        """The report as `check` prints it: the verdict first, then what differs and why, and the rest in figures."""
+        """The report as `check` prints it: first the verdict, then what differs and why, then the figures."""
         return report_text(self, hint="").rstrip("\n")
 
     @property
     def different(self) -> tuple[Verdict, ...]:
-        """The variables that are different, the one that differed first in front."""
+        """The variables that are different, sorted by the step in which they first differed."""
         result = [verdict for verdict in self.verdicts if verdict.equality == DIFFERENT and verdict.kind != "metric"]
         return tuple(sorted(result, key=lambda verdict: (verdict.first, verdict.kind != "parameter", verdict.name)))
 
     @property
     def nothing_learnt(self) -> bool:
-        """Whether programs that train have changed no parameter, so that nothing is shown."""
+        """Whether the check shows nothing because no program that trains has changed a parameter."""
         return bool(self.learnt) and not any(item.changed for item in self.learnt)
 
     @property
     def nothing_seen(self) -> bool:
-        """Whether programs that train nothing have no result that could be compared."""
+        """Whether the check shows nothing because programs that train nothing have no results to compare."""
         return not self.learnt and not any(verdict.kind in ("loss", "result") for verdict in self.verdicts)
 
     @property
     def holds(self) -> bool:
-        """Whether what the mode promises holds, and was shown."""
+        """Whether the check has shown that the promise of the mode is kept."""
         lost = self.applied is not None and self.applied.applied != self.applied.sent
         faultless = self.faulty is None or self.faulty.holds
         return (
@@ -226,10 +232,10 @@ class Report(NamedTuple):
 
 
 def report_text(report: Report, *, every: bool = False, hint: str = "; --all lists them") -> str:
-    """The report for a reader: the verdict, what differs and why, and what else was found.
+    """Formats a report for a reader: the verdict, what differs and why, and what else was found.
 
-    Variables that are as promised are counted; with `every` there is a line for each. `hint` says how to see
-    them where they are only counted.
+    Variables that are as promised are only counted; with `every` each has a line. `hint` tells the reader how to list
+    variables that are only counted.
     """
     cluster = cluster_of(report.trainers, report.servers)
     fed = report.fed > report.steps
@@ -250,7 +256,7 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
 
 
 def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[str]:
-    """The variables in figures, the most different ones by name."""
+    """The counts of variables by verdict, and the most different variables by name."""
     kept = [verdict for verdict in verdicts if verdict.kind != "metric"]
     allowed = [verdict for verdict in kept if verdict.equality == DIFFERENT]
     if allowed:
@@ -328,11 +334,11 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
 
 
 def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
-    """What makes variables differ: the first causes, or with `every` all of them."""
+    """The causes of differences: the first ones, or with `every` all of them."""
     most = len(report.causes) if every else SHOWN
     for cause in report.causes[:most]:
         where = f"{cause.location}: " if cause.location else ""
-        if report.mode == "ddp" and where:  # whose users know the line, and neither op nor variable
+        if report.mode == "ddp" and where:  # PyTorch users know the line, and neither op nor variable
             yield f"{where}{cause.why}"
             yield f"    {_code(cause.location)}"
         else:
@@ -346,13 +352,13 @@ def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
 
 
 def _code(location: str) -> str:
-    """The line of a file that a place names, as `FILE:LINE` or `FILE:LINE:COLUMN`."""
+    """The text of the line at a location `FILE:LINE` or `FILE:LINE:COLUMN`; empty for other locations."""
     found = re.match(r"(.+?):([0-9]+)(?::[0-9]+)?$", location)
     return linecache.getline(found[1], int(found[2])).strip() if found else ""
 
 
 def _verdict(report: Report) -> str:
-    """What is shown by all this."""
+    """The sentence on what the check has shown."""
     different, faultless = report.different, report.faulty is None or report.faulty.holds
     alone = "" if faultless else "without faults "
     if report.promised and different:
@@ -378,7 +384,7 @@ def _verdict(report: Report) -> str:
 
 
 def _not_learnt(learnt: Sequence[Learnt], *, every: bool, hint: str) -> Iterator[str]:
-    """The parameters, and rows, of which nothing is shown: the first tables, or with `every` all of them."""
+    """The parameters, and rows, that no step changed: the first tables, or with `every` all of them."""
     still = [f"%{item.parameter}" for item in learnt if not item.changed]
     if still:
         more = f" and {len(still) - SHOWN} more" if len(still) > SHOWN else ""

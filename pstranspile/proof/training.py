@@ -1,4 +1,4 @@
-"""What a check trains: the single machine, and the cluster, from the same start on the same data."""
+"""The two sides of a check: the single machine and the cluster, with the same initial values and data."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from pstranspile.runtime.run.prepared import Prepared, give_back_freed_memory, r
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 
-# What a check makes where nothing is given: batches, and the start of counters that nothing starts.
+# Data for checks without given data: batches, and initial values of counters that the start-up program leaves out.
 
 
 def rows_of_example(example: Mapping[str, Any]) -> int:
-    """The rows of an example batch; 0 for none."""
+    """The number of rows of an example batch; 0 if it has none."""
     return max((len(value) for value in map(np.asarray, example.values()) if value.ndim), default=0)
 
 
 def made_feeds(
     workload: Workload, batch: int, seed: int, shares: int, example: Mapping[str, Any] = EMPTY
 ) -> dict[str, Any]:
-    """Data for as many runs of each program as there are; every program gets others.
+    """Makes data for as many runs of each program as the check has. Each program gets data of its own.
 
-    They are like an example's, for a program whose inputs all have one.
+    For a program whose inputs all occur in `example`, the data are like the example's.
     """
     result: dict[str, dict[str, Any]] = {}
     for place, (name, program) in enumerate(workload.programs.items()):
@@ -58,7 +58,9 @@ def made_feeds(
 
 
 def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
-    """Zeros for variables for metrics only that have no initial value: scripts reset these themselves."""
+    """Zeros for the variables of metrics that have no initial value, by name. Scripts reset such variables
+    themselves.
+    """
     started = {name for op in module[STARTUP].main_block.ops for name in op.output_names}
     result: dict[str, Any] = {}
     for name in sorted(workload.metrics - started - init.keys()):
@@ -71,7 +73,9 @@ def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> di
 
 @contextmanager
 def naming_inputs(workload: Workload, *, made: bool) -> Generator[None, None, None]:
-    """Names, where an op fails on made data, the inputs that it depends on, so that they can be given."""
+    """Adds a note to errors of ops that fail on made data: the inputs on which the op depends, to be given by
+    the user.
+    """
     try:
         yield
     except DiagnosticError as problem:
@@ -92,7 +96,7 @@ def _with_inputs(workload: Workload, problem: Diagnostic) -> Diagnostic:
 
 
 def _reached(program: Program, index: int, op: Op) -> list[str]:
-    """The inputs of a program that an op's are made of."""
+    """The inputs of a program on which an op depends."""
     wanted = set(op.input_names)
     for before in reversed(program.main_block.ops[:index]):
         if not wanted.isdisjoint(before.output_names):
@@ -101,10 +105,10 @@ def _reached(program: Program, index: int, op: Op) -> list[str]:
 
 
 class SingleMachine:
-    """The single machine, step by step.
+    """The single machine, trained step by step.
 
-    `start` is a copy of what it keeps before the first step, `began` of what it kept before the first step of each
-    program that is not run first.
+    `start` is a copy of its persistable variables before the first step. `began` has a copy for each other program,
+    from before the first step that runs that program.
     """
 
     def __init__(self, given: Given):
@@ -119,24 +123,27 @@ class SingleMachine:
         self.start = self._copies()
         self.began: dict[str, Snapshot] = {}
         self.prepared: dict[tuple[str, tuple[str, ...]], Prepared] = {}
-        """The programs made ready to run, by name and by what they are fed."""
+        """The prepared programs, by program name and names of the inputs."""
 
     def _copies(self) -> dict[str, Any]:
         return {name: np.zeros(v.shape, v.dtype) if is_zero(v) else own_copy(v) for name, v in self.values().items()}
 
     def values(self) -> dict[str, Any]:
-        """The arrays that it keeps, as they are now."""
+        """The current arrays of persistable variables by name. They are not copied."""
         held = ((name, whole_in(self.scope.get(name), self.scope)) for name in self.names)
         return {name: value for name, value in held if isinstance(value, np.ndarray)}
 
     def train(self, step: int, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Trains a step (counted from 0), and gives what is watched of it. It may be given another `feed`."""
+        """Trains a step and returns the losses and results that the check compares.
+
+        `step` counts from 0. `feed` replaces the feed of the step.
+        """
         owner = self.workload.turns.program(step)
         if step and step == self.workload.first_step(owner):
             self.began[owner] = self._copies()
         feed = self.feeds.step(step) if feed is None else feed
         form = owner, tuple(feed)
-        if form not in self.prepared:  # at once: what is not prepared keeps all that it makes to the end of its step
+        if form not in self.prepared:  # at once: until it is prepared, a program keeps all tensors to the end of a step
             execution = Execution(self.workload.programs[owner], self.scope, seed=self.seed)
             self.prepared[form] = Prepared(execution, tuple(feed), self.workload.watched[owner])
         self.prepared[form].execution.count_from(step)
@@ -146,7 +153,9 @@ class SingleMachine:
 def start_cluster(
     given: Given, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
 ) -> Cluster:
-    """The cluster, before its first step; with `watch`, losses and results are fetched. `faults` go wrong."""
+    """Makes the cluster, before its first step. With `watch` it fetches losses and results. `faults` is the scenario of
+    faults to run.
+    """
     workload = given.workload
     watched = workload.watched if watch else {}
     cluster = cluster_of(
@@ -165,7 +174,9 @@ def start_cluster(
 
 
 class ClusterValues:
-    """Whole values of a cluster's variables, wherever they lie. Rows of a table by id replace those in `start`."""
+    """The whole values of a cluster's variables, assembled from all machines. For a table by id, the rows that exist on
+    servers replace those in `start`.
+    """
 
     def __init__(self, result: Compiled, cluster: Cluster, start: Snapshot):
         self.start = start
@@ -176,13 +187,13 @@ class ClusterValues:
 
     @property
     def scopes(self) -> Scopes:
-        """The variables of every machine."""
+        """The scopes of all machines."""
         return scopes_of(self.cluster)
 
     def value(self, name: str) -> Any:
-        """What a variable is now; None if it has no value, or the single machine has none. Raises DiagnosticError.
+        """The current value of a variable; None if it has none, on the cluster or in `start`. Raises DiagnosticError.
 
-        A value that one machine holds is no copy.
+        A value that one machine holds is not copied.
         """
         placed = self.layout.variables.get(name)
         if placed is None:
@@ -196,12 +207,12 @@ class ClusterValues:
         return whole
 
     def values(self) -> dict[str, Any]:
-        """Copies of the variables that have values now."""
+        """Copies of the current values of all variables that have one."""
         result = {name: self.value(name) for name in self.layout.variables}
         return {name: own_copy(value) for name, value in result.items() if value is not None}
 
     def other_types(self) -> list[str]:
-        """What machines hold in other element types than the single machine, in words."""
+        """Describes the variables whose element type on a machine differs from that on the single machine."""
         names: list[str] = []
         for name, placed in self.layout.variables.items():
             wanted = plain(self.start[name])
@@ -217,10 +228,11 @@ class ClusterValues:
 def train_both(
     single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object] | None, replay: Replay | None = None
 ) -> None:
-    """Trains the single machine and the cluster of `held` step by step, and observes both after every step.
+    """Trains the single machine and the cluster of `held` step by step.
 
-    So only the values of one step exist at a time. With `replay` each step is compared with the source. Without
-    observers the single machine is not trained.
+    `look` is called with the values of both sides after every step, so that only one step's values exist at a time.
+    Without `look` the single machine is not trained. With `replay` each step of the cluster is compared with the
+    source.
     """
     cluster, workload = held.cluster, single.workload
     cluster.start()

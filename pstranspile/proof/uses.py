@@ -17,18 +17,18 @@ from pstranspile.ops.facts import Below, Within
 from pstranspile.ops.shapes import ShapeError, infer_types
 from pstranspile.runtime.kernels.programs.io import FEEDING
 
-# Dims that are not known yet, as products of symbols, and the equations between them that a program implies.
+# Unknown dims as products of symbols, and the equations between them that a program implies.
 
 
 class Term(NamedTuple):
-    """A number times powers of symbols: `39 * rows`, `rows / 2`, or a plain number without symbols."""
+    """A number times powers of symbols, as in `39 * rows` or `rows / 2`. Without symbols it is a plain number."""
 
     factor: Fraction
     powers: tuple[tuple[int, int], ...] = ()
-    """(Symbol, power), by symbol; no power is 0."""
+    """Pairs of a symbol and its power, sorted by symbol. No power is 0."""
 
     def times(self, other: Term, power: int = 1) -> Term:
-        """The product with a power (1 or -1) of another term."""
+        """The product of this term and a power (1 or -1) of another one."""
         powers = dict(self.powers)
         for symbol, exponent in other.powers:
             powers[symbol] = powers.get(symbol, 0) + power * exponent
@@ -37,33 +37,33 @@ class Term(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """The number that it is, None if symbols are in it."""
+        """The value of a term without symbols; None if it has symbols."""
         return None if self.powers or self.factor.denominator != 1 else self.factor.numerator
 
 
 def constant(number: int) -> Term:
-    """A dim that is known."""
+    """The term of a known dim."""
     return Term(Fraction(number))
 
 
 class Lod(NamedTuple):
-    """How rows make up sequences: how many sequences there are, and how many rows in all."""
+    """The division of rows into sequences: the number of sequences, and the number of rows in all."""
 
     sequences: Term
     rows: Term
     key: int
-    """Told apart by this: of the same key, sequences are as long, one by one."""
+    """Identifies the lengths: two LoDs with the same key have sequences of the same lengths, in the same order."""
 
 
 Dims: TypeAlias = "tuple[Term, ...]"
 
 
 SymbolicInt: TypeAlias = "tuple[Term | None, int]"
-"""A number that a variable holds: a dim (None: 0) and what is added to it."""
+"""An integer in a variable: a dim plus a number. None stands for a dim of 0."""
 
 
 class Known(NamedTuple):
-    """What is known of a variable: its dims, how its rows make up sequences, and its numbers, if they are dims."""
+    """What is known of a variable: its dims, its LoD, and its elements, if these are dims."""
 
     dims: Dims
     lod: Lod | None = None
@@ -71,12 +71,12 @@ class Known(NamedTuple):
 
 
 class Equations:
-    """Symbols, and what they are known to be. What contradicts what is known is left out."""
+    """Equations between dims, solved for symbols. Equations that contradict earlier ones are ignored."""
 
     def __init__(self) -> None:
         self.known: dict[int, Term] = {}
         self.lods: dict[int, int] = {}
-        """The key of a LoD -> that of one which it is known to equal."""
+        """The key of a LoD -> the key of a LoD that equals it."""
         self._count = 0
 
     def fresh(self) -> Term:
@@ -85,12 +85,12 @@ class Equations:
         return Term(Fraction(1), ((self._count, 1),))
 
     def fresh_lod(self, sequences: Term | None = None, rows: Term | None = None) -> Lod:
-        """A LoD of which nothing else is known."""
+        """A new LoD, with new symbols for the numbers that are not given."""
         self._count += 1
         return Lod(sequences or self.fresh(), rows or self.fresh(), self._count)
 
     def resolved(self, term: Term) -> Term:
-        """A term with all that is known put in."""
+        """A term with every solved symbol replaced by its solution."""
         result = Term(term.factor)
         for symbol, power in term.powers:
             there = self.known.get(symbol)
@@ -102,7 +102,7 @@ class Equations:
         return result
 
     def equate(self, a: Term, b: Term) -> None:
-        """Two dims are the same. One symbol is solved for, so that the others are whole multiples if possible."""
+        """States that two dims are equal. It solves for one symbol, if possible one whose solution has no fractions."""
         ratio = self.resolved(a).times(self.resolved(b), -1)
         if not ratio.factor:
             return
@@ -118,14 +118,14 @@ class Equations:
             self.known[symbol] = solved
 
     def key(self, lod: Lod) -> int:
-        """What distinguishes a LoD from those that are not known to equal it."""
+        """The key that all LoDs known to equal this one share."""
         key = lod.key
         while key in self.lods:
             key = self.lods[key]
         return key
 
     def equate_lods(self, a: Lod | None, b: Lod | None) -> None:
-        """Two LoDs are the same."""
+        """States that two LoDs are equal."""
         if a is None or b is None:
             return
         self.equate(a.sequences, b.sequences)
@@ -136,7 +136,7 @@ class Equations:
 
 
 def evaluated(equations: Equations, term: Term, values: Mapping[int, int]) -> int | None:
-    """The number that a term is with numbers for symbols; None where a symbol has none, or it is no whole number."""
+    """The value of a term for given values of symbols; None if a symbol has no value or the result is no integer."""
     resolved = equations.resolved(term)
     if any(symbol not in values for symbol, _ in resolved.powers):
         return None
@@ -147,7 +147,7 @@ def evaluated(equations: Equations, term: Term, values: Mapping[int, int]) -> in
 
 
 def divisors(equations: Equations, terms: Iterable[Term]) -> dict[int, int]:
-    """What the number of a symbol must be a multiple of, as terms are whole parts of it."""
+    """The number of which each symbol must be a multiple, for all `terms` to be integers."""
     result: dict[int, int] = {}
     for term in terms:
         resolved = equations.resolved(term)
@@ -158,7 +158,7 @@ def divisors(equations: Equations, terms: Iterable[Term]) -> dict[int, int]:
 
 
 Made: TypeAlias = "Mapping[str, Known] | None"
-"""Facts about the outputs of an op; for other outputs, shape rules and declarations suffice."""
+"""Facts about the outputs of an op by name. For outputs without facts, shape rules and declarations are used."""
 
 Rule: TypeAlias = "Callable[[Uses, Op], Made]"
 
@@ -166,19 +166,22 @@ ONE = constant(1)
 
 
 def out_of(op: Op, known: Known, slot: str = "Out") -> dict[str, Known]:
-    """What is known of an output, by name."""
+    """The facts of a rule: those known of the output in a slot."""
     name = op.output(slot)
     return {} if name is None else {name: known}
 
 
 def int_of(op: Op, name: str, default: int = 0) -> int:
-    """An attribute that is an integer."""
+    """The value of an integer attribute; `default` if the attribute is missing or of another type."""
     value = op.attrs.get(name)
     return int(value) if isinstance(value, int) else default
 
 
 def chosen_dims(op: Op, domain: Below | Within, rank: int, depth: int) -> slice:
-    """The dims, of so many, below which the numbers of a slot stay; `depth` of them stand beside each other."""
+    """The dims of a tensor of `rank` that bound the integers of a slot.
+
+    For indices into several dims, `depth` is the number of indices in one tuple.
+    """
     if isinstance(domain, Within):
         return slice(0, depth)
     axis = int_of(op, domain.axis) if isinstance(domain.axis, str) else domain.axis
@@ -188,8 +191,9 @@ def chosen_dims(op: Op, domain: Below | Within, rank: int, depth: int) -> slice:
 
 
 class Uses:
-    """One pass over the forward ops of a program. `inputs` are the variables that are fed; `rules` say by op type what
-    an op implies.
+    """What the forward ops of a program imply for its inputs, in one pass.
+
+    `inputs` are the variables that are fed, `rules` the rules by op type.
     """
 
     def __init__(self, program: Program, inputs: Iterable[Var], rules: Mapping[str, Rule]):
@@ -199,44 +203,44 @@ class Uses:
         self.known: dict[str, Known] = {}
         self.inputs: dict[str, Known] = {}
         self.below: dict[str, list[tuple[str, Term]]] = {}
-        """Variable -> what its integers index: the op type, and the dim that they stay below."""
+        """Variable -> the upper bounds of its integers, each with the type of the op that uses them as indices."""
         self.lengths: dict[str, list[tuple[Term, bool]]] = {}
-        """Variable -> the dim that its integers, as lengths, do not exceed, and whether one must reach it."""
+        """Variable -> the dims that bound its integers as lengths, each with whether one length must equal the dim."""
         self.least: list[tuple[Term, int]] = []
-        """Dims, and what they must have at least."""
+        """Dims, each with its least size."""
         self.shorter: dict[tuple[Term, int], Term] = {}
-        """Dims without so many of their ends."""
+        """The shortened dims, by original dim and number of elements cut off."""
         self._primes: dict[Term, int] = {}
         self.lods_by_length: dict[str, Lod] = {}
         self.padded: dict[int, tuple[Lod, Term]] = {}
-        """Padded LoDs by key, each with the dim that its longest sequence fills."""
+        """Padded LoDs by key, each with the dim to which its sequences are padded."""
         self.roots: dict[str, str] = {}
-        """Variable -> the variable that has the same numbers, as a cast or a reshape gives them."""
+        """Variable -> the variable from which its elements are copied unchanged, as by a cast or a reshape."""
         for var in inputs:
             self._input(var)
         self.run_block(0)
         whole: dict[tuple[Term, int], Term] = {}
-        for (term, cut), short in self.shorter.items():  # what is as long when shortened is as long
+        for (term, cut), short in self.shorter.items():  # equal when shortened: equal before, too
             self.equations.equate(whole.setdefault((self.equations.resolved(short), cut), term), term)
 
     def fresh(self) -> Term:
-        """A dim of which nothing is known."""
+        """A new dim of which nothing is known."""
         return self.equations.fresh()
 
     def dims(self, shape: Iterable[int]) -> Dims:
-        """Declared dims: numbers, and something new for each that is open."""
+        """Dims as declared: known numbers, and a new symbol for each open dim."""
         return tuple(constant(dim) if dim > 0 else self.fresh() for dim in shape)
 
     def longest(self, lod: Lod) -> Term:
-        """How long the longest sequence is."""
+        """The length of the longest sequence of a LoD."""
         return self.padded.setdefault(self.equations.key(lod), (lod, self.fresh()))[1]
 
     def shortened(self, dim: Term, cut: int) -> Term:
-        """A dim less `cut`."""
+        """The dim that remains when `cut` elements are cut off."""
         return self.shorter.setdefault((self.equations.resolved(dim), cut), self.fresh())
 
     def root(self, name: str) -> str:
-        """The first variable with the same numbers."""
+        """The variable from which the elements of a variable were first copied unchanged."""
         while name in self.roots:
             name = self.roots[name]
         return name
@@ -249,7 +253,7 @@ class Uses:
         self.inputs[var.name] = self.known[var.name] = Known(dims, lod)
 
     def run_block(self, index: int) -> None:
-        """Goes through the ops of a block."""
+        """Applies rules and shape rules to the forward ops of a block."""
         for op in self.program.blocks[index].ops:
             if (op.role is not None and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)) or op.type in FEEDING:
                 continue
@@ -269,7 +273,7 @@ class Uses:
                     self.known[name] = made
 
     def _limit_indices(self, op: Op) -> None:
-        """The integers in slots whose domain is below dims of another slot stay below those."""
+        """Bounds the integers in a slot by dims of another slot, where the op's domains say so."""
         for slot, domain in facts_of(op.type).domains.items():
             if not isinstance(domain, Below | Within) or (known := self.of(op.input(domain.of))) is None:
                 continue
@@ -278,21 +282,21 @@ class Uses:
                     self.index(name, op, dim)
 
     def _depth(self, name: str) -> int:
-        """How many numbers stand beside each other in the last dim of a variable; 0 if that is not known."""
+        """The size of the last dim of a variable; 0 if it is not known."""
         known = self.of(name)
         return (self.equations.resolved(known.dims[-1]).number or 0) if known is not None and known.dims else 0
 
     def _ruled(self, op: Op) -> dict[str, Known]:
-        """The facts that the rule of an op gives about its outputs."""
+        """The facts about outputs that the rule of an op returns."""
         try:
             return dict(self.rules_of[op.type](self, op) or {})
         except (IndexError, ZeroDivisionError):  # an attribute names a missing dim; the run will report it
             return {}
 
-    # what rules use
+    # methods for rules
 
     def of(self, name: str | None) -> Known | None:
-        """Facts about a variable; parameters and results of constants have their declared dims."""
+        """The facts about a variable. Parameters and constants have their declared dims."""
         if not name:
             return None
         known = self.known.get(name)
@@ -302,19 +306,19 @@ class Uses:
         return known
 
     def same(self, a: Dims, b: Dims) -> None:
-        """Two lists of dims agree, as far as both go."""
+        """States that two lists of dims are equal, up to the end of the shorter one."""
         for one, other in zip(a, b, strict=False):
             self.equations.equate(one, other)
 
     def _given(self, op: Op) -> Iterator[Known]:
-        """What is known of the inputs of an op that are not kept from step to step."""
+        """The facts about the inputs of an op that are not persistable."""
         for name in op.input_names:
             var, known = self.program.find_var(name), self.known.get(name)
             if known is not None and known.dims and not (var is not None and var.persistable):
                 yield known
 
     def rows(self, op: Op) -> None:
-        """An op works row by row: all inputs with an open number of rows have the same."""
+        """States that an op works row by row: all inputs with an open first dim have the same number of rows."""
         first: Known | None = None
         for known in self._given(op):
             if first is not None and ONE not in (known.dims[0], first.dims[0]):
@@ -322,7 +326,7 @@ class Uses:
             first = first or known
 
     def _inferred(self, op: Op, block: int) -> dict[str, Known]:
-        """Facts from the shape rule of an op about its outputs, tried with a prime number for each open dim."""
+        """The facts about outputs that the op's shape rule gives, with a prime number in the place of each open dim."""
         given = list(self._given(op))
         like = next((known for known in given if known.lod), given[0] if given else None)
         terms = {self.equations.resolved(dim) for known in given for dim in known.dims}
@@ -353,14 +357,14 @@ class Uses:
         return result
 
     def _prime(self, term: Term) -> int:
-        """A large prime number that stands for a term."""
+        """The large prime number that stands for a term."""
         if term not in self._primes:
             last = next(reversed(self._primes.values()), 1_000_003)
             self._primes[term] = next(n for n in count(last + 2, 2) if all(n % d for d in range(3, isqrt(n) + 1, 2)))
         return self._primes[term]
 
     def _named(self, number: int, primes: Mapping[int, Term]) -> Term:
-        """The term that a number stands for; a new one where that is not known."""
+        """The term for which a number stands; a new one if there is none."""
         result = constant(1)
         for prime, term in primes.items():
             while number > 0 and number % prime == 0:
@@ -368,12 +372,12 @@ class Uses:
         return result.times(constant(number)) if 0 < number < 1_000_000 else self.fresh()
 
     def _declared(self, name: str, block: int) -> Known | None:
-        """Dims as they are declared."""
+        """The facts that the declaration of a variable gives."""
         var = self.program.find_var(name, block)
         return None if var is None or var.tensor is None or var.persistable else Known(self.dims(var.shape))
 
     def lod_of(self, name: str | None) -> Lod | None:
-        """The LoD of a variable; if none is known of it, a new one for its rows, which is kept."""
+        """The LoD of a variable. If none is known, a new one is stored for it."""
         known = self.of(name)
         if known is None or not known.dims or name is None:
             return None
@@ -383,7 +387,7 @@ class Uses:
         return known.lod
 
     def lod_of_lengths(self, name: str) -> Lod:
-        """The LoD whose lengths a variable holds."""
+        """The LoD whose sequence lengths are the elements of a variable."""
         root = self.root(name)
         if root not in self.lods_by_length:
             known = self.of(name)
@@ -392,22 +396,22 @@ class Uses:
         return self.lods_by_length[root]
 
     def index(self, name: str | None, op: Op, limit: Term) -> None:
-        """The integers of a variable stay below a dim."""
+        """States that the integers of a variable are indices below `limit`."""
         if name:
             self.below.setdefault(self.root(name), []).append((op.type, limit))
 
     def block_of(self, op: Op) -> int | None:
-        """The block that an op runs."""
+        """The sub-block that an op runs; None if it runs none."""
         result = next((int(value) for value in op.attrs.values() if type(value) is BlockRef), 0)
         return result if 0 < result < len(self.program.blocks) else None
 
     def strings(self, op: Op, name: str) -> tuple[str, ...]:
-        """An attribute that lists names."""
+        """The value of an attribute that lists names; empty if it is missing."""
         value = op.attrs.get(name)
         return tuple(value) if isinstance(value, Strings) else ()
 
     def ints(self, op: Op, name: str) -> tuple[int, ...]:
-        """An attribute that lists integers."""
+        """The value of an attribute that lists integers; empty if it is missing."""
         return tuple(int(value) for value in ints_attr(op, name))
 
     def product(self, dims: Iterable[Term]) -> Term:
@@ -496,7 +500,7 @@ def _sequence_mask(uses: Uses, op: Op) -> Made:
 
 
 def _by_rank_table(uses: Uses, op: Op) -> Made:
-    """What comes back from the steps of a loop has the rows and sequences of what its rank table was made of."""
+    """A tensor assembled from the steps of a loop has the rows and sequences of the source of its rank table."""
     table = uses.known.get(op.input("RankTable") or "")
     name = op.output("Out") or ""
     var = uses.program.find_var(name)
@@ -552,7 +556,7 @@ def _recurrent(uses: Uses, op: Op) -> Made:
 
 
 def _aligned(first: str, second: str) -> Rule:
-    """Two ragged inputs have as many sequences."""
+    """The rule that two ragged inputs have the same number of sequences."""
 
     def rule(uses: Uses, op: Op) -> Made:
         a, b = uses.lod_of(op.input(first)), uses.lod_of(op.input(second))
@@ -564,7 +568,7 @@ def _aligned(first: str, second: str) -> Rule:
 
 
 def _alike_sequences(first: str, second: str) -> Rule:
-    """Two ragged inputs have sequences of the same lengths."""
+    """The rule that two ragged inputs have sequences of the same lengths."""
 
     def rule(uses: Uses, op: Op) -> Made:
         uses.equations.equate_lods(uses.lod_of(op.input(first)), uses.lod_of(op.input(second)))
@@ -574,7 +578,7 @@ def _alike_sequences(first: str, second: str) -> Rule:
 
 
 def _sequence_scatter(uses: Uses, op: Op) -> Made:
-    """Ids and Updates have sequences of the same lengths, one for each row of X."""
+    """Ids and Updates have sequences of the same lengths, one sequence for each row of X."""
     x, ids = uses.of(op.input("X")), uses.lod_of(op.input("Ids"))
     uses.equations.equate_lods(ids, uses.lod_of(op.input("Updates")))
     if x is not None and ids is not None:
@@ -583,7 +587,7 @@ def _sequence_scatter(uses: Uses, op: Op) -> Made:
 
 
 def _scatter(uses: Uses, op: Op) -> Made:
-    """Updates has a row for each number of Ids, of the dims of a row of X."""
+    """Updates has a row for each element of Ids; its other dims are those of X."""
     x, ids, updates = (uses.of(op.input(slot)) for slot in ("X", "Ids", "Updates"))
     if x is None:
         return None
@@ -593,7 +597,7 @@ def _scatter(uses: Uses, op: Op) -> Made:
 
 
 def _first_states(uses: Uses, op: Op) -> Made:
-    """The first states of a recurrence over sequences: one for each."""
+    """The initial states of a recurrence over sequences have a row for each sequence."""
     lod = uses.lod_of(op.input("Input"))
     for slot in ("H0", "C0"):
         start = uses.of(op.input(slot))
@@ -738,11 +742,14 @@ def _slice(uses: Uses, op: Op) -> Made:
 
 
 _END = 1 << 20
-"""What lies past the end of any dim that is open."""
+"""An index past the end of every open dim."""
 
 
 def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | None]:
-    """The start or the end of a slice in each of its dims, from the end if below 0; None where that is not known."""
+    """The starts or ends (`which`) of a slice, one for each of `dims`; None where the number is not known.
+
+    Negative numbers count from the end.
+    """
     names = op.inputs.get(f"{which}sTensorList", ())
     if op.input(f"{which}sTensor"):
         return [None] * len(dims)
@@ -752,7 +759,7 @@ def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | 
     result: list[int | None] = []
     for name, dim in zip(names, dims, strict=True):
         term, more = next(iter(known.numbers if (known := uses.of(name)) is not None else ()), None) or (None, -_END)
-        if term is not None:  # cut where another dim ends: the two are meant to be as long
+        if term is not None:  # a bound that is another dim: the two are meant to be equal
             uses.equations.equate(term, dim)
         same = term is not None and uses.equations.resolved(term) == uses.equations.resolved(dim)
         result.append((more if more > -_END else None) if term is None else (more or _END) if same else None)
@@ -760,7 +767,7 @@ def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | 
 
 
 def _cut(uses: Uses, dim: Term, start: int | None, end: int | None) -> Term:
-    """What a slice leaves of a dim."""
+    """The size of a dim after slicing."""
     size = uses.equations.resolved(dim).number
     if start is None or end is None:
         return uses.fresh()
@@ -805,7 +812,7 @@ def _gather(uses: Uses, op: Op) -> Made:
 
 
 def _tdm_sampler(uses: Uses, op: Op) -> Made:
-    """Nothing: `Travel` and `Layer` are a tree, which has no row for each of the batch."""
+    """No facts: `Travel` and `Layer` describe a tree, and their rows are not those of the batch."""
     return None
 
 
@@ -818,7 +825,7 @@ def _gather_nd(uses: Uses, op: Op) -> Made:
 
 
 def _labelled(uses: Uses, op: Op) -> Made:
-    """What is predicted and its labels have the same dims but the last."""
+    """Predictions and labels have the same dims except the last."""
     given = [known for name in op.input_names if (known := uses.known.get(name)) is not None]
     for other in given[1:]:
         if len(other.dims) > 2:
@@ -866,4 +873,4 @@ RULES: Mapping[str, Rule] = {
     "cross_entropy": _labelled,
     "cross_entropy2": _labelled,
 }
-"""Op type -> its rule. Ops without one work row by row, unless they have rows of their own."""
+"""Op type -> its rule. An op without a rule works row by row, unless its facts say that it has rows of its own."""

@@ -1,4 +1,4 @@
-"""What numbers the inputs of a program may hold, by what reads them."""
+"""The numbers that the inputs of a program may hold, as implied by the ops that read them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.step_feeds import LENGTHS, arrays_of
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 
-# Data to check a program with, made from what the program declares and does with its inputs.
+# Data for checking a program, made from its declarations and its ops.
 
 LARGEST = 1 << 27
-"""Numbers that are made for one input, at most: half a gigabyte of f32."""
+"""The most numbers that are made for one input: half a gigabyte of f32."""
 
 LONGEST = 5
-"""Rows of the longest sequence that is made, unless the program asks for others."""
+"""The number of rows of the longest sequence that is made, unless the program requires another."""
 
 LONGEST_NESTED = 3
-"""Parts of the longest sequence that is made of sequences, and rows of those."""
+"""For sequences of sequences: the most inner sequences in an outer one, and the most rows in an inner one."""
 
 
 def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1) -> dict[str, Any]:
@@ -73,7 +73,9 @@ def feeds_like(
 
 
 def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | None = None) -> Any:
-    """An array with so many rows like those of another one; `mark` is the whole number that stands for nothing."""
+    """An array of `rows` rows, like a given array. `mark` is the integer that stands for padding or an ignored
+    label.
+    """
     if not given.ndim:
         return given
     shape = (rows, *given.shape[1:])
@@ -89,7 +91,7 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
         width = given.shape[1]
         length = np.maximum((filled * width).astype(int), 1)
         made[np.arange(width)[None, :] >= length[:, None]] = numbers[0] if mark is None else mark
-        if mark is not None:  # also at the beginning of rows that have something behind it
+        if mark is not None:  # also at the beginning of rows that continue after it
             made[(length > 1) & (random.random(rows) < 0.3), 0] = mark
     elif mark is not None:
         made[random.random(rows) < 0.3] = mark
@@ -100,11 +102,11 @@ _COMPARING = frozenset({"equal", "not_equal", "greater_than", "less_than", "grea
 """Ops that compare numbers."""
 
 UNUSUAL = -100
-"""The label that PyTorch's losses ignore unless they are told another: data rarely have it."""
+"""The label that PyTorch's losses ignore by default. Data rarely contain it."""
 
 
 def _marks_of(main: Program) -> dict[str, int]:
-    """The whole number that a program compares each input with, where it does."""
+    """The integer with which a program compares each input; inputs that are not compared are left out."""
     origin = {var.name: var.name for var in inputs_of(main)}
     constants: dict[str, int] = {}
     result: dict[str, int] = {}
@@ -154,7 +156,7 @@ def inputs_of(main: Program) -> list[Var]:
 
 
 class _Maker:
-    """Makes inputs of a program that fit together."""
+    """Makes inputs that fit each other and the program."""
 
     def __init__(self, main: Program, inputs: list[Var], steps: int, batch: int, shares: int):
         self.limits = Limits(main)
@@ -165,7 +167,7 @@ class _Maker:
         equations = self.uses.equations
         self.multiples = divisors(equations, (dim for known in self.uses.known.values() for dim in known.dims))
         self.values: dict[int, int] = {}
-        """The number of each symbol that counts rows of the batch, or another dim of an input."""
+        """The values of symbols: numbers of rows of the batch, or of other dims of inputs."""
         given = self.uses.inputs.values()
         flat = [
             known
@@ -186,10 +188,12 @@ class _Maker:
                 self.values[symbols[0]] *= math.ceil(least * shares / (self.number(dim) or least))
         padded = {equations.resolved(lod.rows): self.number(dim) for lod, dim in self.uses.padded.values()}
         self.longest = {rows: number for rows, number in padded.items() if number}
-        """Rows of sequences -> the least length that the longest sequence needs."""
+        """Rows of sequences -> the length that the longest sequence must have at least."""
 
     def _set(self, terms: Any, value: int) -> None:
-        """Gives the symbols of terms a number, unless they have one: a multiple of what they must be divided by."""
+        """Sets the symbols of terms that have no value: to `value`, or to a multiple of it where `value` can't be
+        divided.
+        """
         for term in terms:
             for symbol, _ in self.uses.equations.resolved(term).powers:
                 multiple = self.multiples.get(symbol, 1)
@@ -197,11 +201,11 @@ class _Maker:
                 self.values.setdefault(symbol, value if fits else value * multiple)
 
     def number(self, term: Term) -> int | None:
-        """The number of a dim, None where rows of sequences are free."""
+        """The value of a dim; None if it depends on a number of rows that is not set."""
         return evaluated(self.uses.equations, term, self.values)
 
     def input(self, var: Var, random: Any) -> dict[str, Any]:
-        """The arrays of an input. Raises DiagnosticError."""
+        """The arrays of an input by name. Raises DiagnosticError if no data can be made for it."""
         tensor, known = var.tensor, self.uses.inputs.get(var.name)
         if known is None or tensor is None:
             raise self._refused(var, f"no data can be made for %{var.name}, declared {declared(var)}")
@@ -226,7 +230,7 @@ class _Maker:
         return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
 
     def _nested(self, var: Var, step: int, inner: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[int]]]:
-        """The dims of sequences of sequences for one step, and their LoD."""
+        """The shape of one step's data for sequences of sequences, and their LoD."""
         assert var.tensor is not None
         lod: list[list[int]] = []
         count = self.batch
@@ -236,7 +240,7 @@ class _Maker:
         return (count, *inner), lod
 
     def _lengths(self, var: Var, lod: Lod) -> Any:
-        """The lengths of the sequences of an input: [steps, batch]."""
+        """The lengths of the sequences of an input, of shape [steps, sequences]."""
         sequences, rows = self.number(lod.sequences), self.number(lod.rows)
         if not sequences or (rows is not None and rows < sequences):
             raise self._refused(var, f"it can't be told how many sequences %{var.name}, declared {declared(var)}, has")
@@ -249,12 +253,12 @@ class _Maker:
         longest = self.longest.get(term)
         turns = np.arange(self.steps * sequences).reshape(self.steps, sequences) + np.arange(self.steps)[:, None]
         lengths = (1 + turns % (longest or LONGEST)) * math.ceil(factor)
-        if longest:  # every share has a sequence that is so long
+        if longest:  # every share has a sequence of that length
             lengths[:, :: max(sequences // self.shares, 1)] = longest
         return lengths
 
     def _drawn(self, name: str, kind: Any, shape: tuple[int, ...], random: Any) -> Any:
-        """Numbers for an input: lengths of sequences, rows of the batch, or what else its readers take."""
+        """Draws numbers for an input: lengths of sequences, indices of rows, or what its readers accept otherwise."""
         lengths = [(self.number(dim), reached) for dim, reached in self.uses.lengths.get(name, ())]
         most = min((number for number, _ in lengths if number), default=0)
         if most:
@@ -282,17 +286,19 @@ class _Maker:
 
 
 HUGE = 1000.0
-"""A `scale` by so much makes a mask: what it reads is 0 or 1."""
+"""The least `scale` that marks its input as a mask. Such an input gets 0 and 1 only."""
 
 _SAME: Collection[Numbers] = ("moved", "in_order")
-"""What is stated of ops whose outputs hold the numbers of their inputs: what reads the outputs limits the inputs."""
+"""The `numbers` facts of ops whose outputs hold the elements of their inputs. Readers of the outputs bound the
+inputs.
+"""
 
 _GROWING: Collection[Numbers] = (*_SAME, "combined")
-"""What is stated of ops that make large and positive numbers of numbers that are."""
+"""The `numbers` facts of ops whose outputs are large or positive if their inputs are."""
 
 
 class Limits:
-    """What numbers an input may hold, by what reads it."""
+    """The numbers that each input may hold, as implied by the ops that read it."""
 
     def __init__(self, main: Program):
         self.main = main
@@ -303,7 +309,10 @@ class Limits:
                     self.readers.setdefault(name, []).append(op)
 
     def draw(self, name: str, kind: Any, shape: tuple[int, ...], random: Any, below: int | None = None) -> Any:
-        """Numbers of an element type for an input. Integers lie below `below` and what ops that read them count."""
+        """Draws numbers of the element type `kind` for an input.
+
+        Integers lie below `below` and below the bounds of the ops that read them.
+        """
         if kind.kind in "iu":
             stated = {facts_of(op.type).domains.get(slot) for op, slot, _ in self._reads(name, _SAME)}
             result = [*self._counts(name), *([] if below is None else [below]), *([1] if "zero" in stated else [])]
@@ -323,7 +332,11 @@ class Limits:
         return random.uniform(-1.0, 1.0, shape).astype(kind)
 
     def kept(self, name: str, rows: Any, firsts: Any) -> Any:
-        """Integers of sequences that begin at `firsts`, so that `sequence_erase` leaves each of them one."""
+        """Replaces the first integer of each sequence where necessary, so that `sequence_erase` leaves no sequence
+        empty.
+
+        `firsts` are the indices in `rows` at which sequences begin.
+        """
         read = self._reads(name, _SAME)
         erased = {token for op, _, _ in read if op.type == "sequence_erase" for token in ints_attr(op, "tokens")}
         left = next(number for number in count() if number not in erased)
@@ -332,7 +345,10 @@ class Limits:
         return rows
 
     def _reads(self, name: str, through: Collection[Numbers]) -> Iterator[tuple[Op, str, str]]:
-        """The forward ops that read the numbers of an input, as they are or as ops of these kinds hand them on."""
+        """The forward ops that read an input's elements, directly or through ops whose `numbers` fact is in `through`.
+
+        Each comes with the slot and the name under which it reads them.
+        """
         waiting, seen = [name], {name}
         while waiting:
             here = waiting.pop()
@@ -345,12 +361,12 @@ class Limits:
                     seen.update(op.output_names)
 
     def _counts(self, name: str) -> list[int]:
-        """What the integers of an input stay below."""
+        """The upper bounds of the integers of an input; the bounds themselves are excluded."""
         bounds = (_bound(op, here, self.main) for op, _, here in self._reads(name, _SAME))
         return [bound for bound in bounds if bound is not None]
 
     def _blank_first(self, name: str) -> bool:
-        """Whether 0 is the blank of what labels are aligned with."""
+        """Whether an input is the labels of a `warpctc` op whose blank is 0."""
         read = self._reads(name, _SAME)
         return any(op.type == "warpctc" and slot == "Label" and not op.attrs.get("blank") for op, slot, _ in read)
 

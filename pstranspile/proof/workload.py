@@ -33,15 +33,15 @@ from pstranspile.runtime.run.step_feeds import (
 )
 from pstranspile.runtime.values import LoDTensor
 
-# Programs in double precision: what is left of a difference there is no rounding of single precision.
+# Programs in double precision. A difference that remains there is not due to rounding in single precision.
 
-# What a check is given, and the same in double precision.
+# The input of a check, and its conversion to double precision.
 
 T = TypeVar("T")
 
 
 class Given(NamedTuple):
-    """A module, what was compiled of it, the steps, the data, what to start from, and the seed."""
+    """The input of a check: a module, its compile, the workload, the data, the initial values, and the seed."""
 
     module: Module
     made: Compiled
@@ -51,7 +51,7 @@ class Given(NamedTuple):
     seed: int
 
     def in_doubles(self) -> Given:
-        """The same in double precision. Raises DiagnosticError where an op does not take it."""
+        """The same input in double precision. Raises DiagnosticError if an op does not support f64."""
         module = module_in_doubles(self.module, self.made.plan.trainers)
         made = compiled_in_doubles(self.made, module)
         of = self.workload
@@ -62,7 +62,10 @@ class Given(NamedTuple):
 
 
 def precisely(given: Given, work: Callable[[Given], T]) -> tuple[T, str]:
-    """What some work gives in double precision; where that can't be had, in single precision, and why."""
+    """Returns the result of `work` in double precision, and "".
+
+    If double precision is refused, the result is of single precision, and the second value is the message.
+    """
     try:
         return work(given.in_doubles()), ""
     except DiagnosticError as problem:
@@ -71,14 +74,14 @@ def precisely(given: Given, work: Callable[[Given], T]) -> tuple[T, str]:
 
 
 TYPES = ("dtype", "in_dtype", "out_dtype", "in_data_type", "out_data_type")
-"""Attributes that are numbers of element types."""
+"""The attributes that are codes of element types."""
 
 
 def in_doubles(program: Program, trainers: int) -> Program:
-    """A program with f64 in the place of f32, in what it declares and what its ops make.
+    """Returns a program in which f64 replaces f32, in declarations and in the outputs of ops.
 
-    Attributes hold f32. The nearest one to 1 / `trainers`, by which sums of so many gradients become means, is made
-    exact. The source may scale by the same number, so it is made exact there too: both sides stay the same program.
+    Attributes are stored as f32. The f32 nearest to 1 / `trainers`, which turns the sum of gradients into the mean, is
+    replaced by the exact number. This also applies to the source, so that both sides remain the same program.
     """
     blocks = tuple(
         block._replace(
@@ -104,14 +107,14 @@ def _op(op: Op, trainers: int) -> Op:
     changed: dict[str, Any] = {name: DType.FP64.value for name in TYPES if op.attrs.get(name) == DType.FP32.value}
     if op.type == "scale" and op.attrs.get("scale") == float32(1 / trainers):
         changed["scale"] = 1 / trainers
-    if op.type == "assign_value" and changed:  # which has no list of f64
+    if op.type == "assign_value" and changed:  # this op has no list of f64
         changed["value"] = op.attrs.get("fp32_values", Floats(()))
         op = op._replace(type="fill")
     return op._replace(attrs=FrozenMap({**op.attrs, **changed})) if changed else op
 
 
 def values_in_doubles(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of f32 as f64, by name, dealt as they are."""
+    """Converts arrays of f32 to f64, by name. A `Dealt` mapping stays one."""
     wide = {name: _value(value) for name, value in values.items()}
     return Dealt(wide, values.rows) if isinstance(values, Dealt) else wide
 
@@ -123,12 +126,12 @@ def _value(value: Any) -> Any:
 
 
 def module_in_doubles(module: Module, trainers: int) -> Module:
-    """All programs of a module in double precision, as those of a job with so many trainers are."""
+    """Converts all programs of a module to double precision, for a job with this number of trainers."""
     return Module(FrozenMap({name: in_doubles(program, trainers) for name, program in module.programs.items()}))
 
 
 def compiled_in_doubles(made: Compiled, module: Module) -> Compiled:
-    """What was compiled of a module, in double precision, where `module` already is."""
+    """Converts a compile to double precision. `module` is its module in double precision."""
     assert made.job is not None
     trainers = made.plan.trainers
     roles: dict[str, Role] = {}
@@ -144,7 +147,7 @@ FLOATS = ("f16", "f32", "f64")
 
 
 def loss_of(main: Program) -> str | None:
-    """The loss of a program: the output of its op with the role of the loss."""
+    """The loss of a program: the first output of the op with the role of the loss; None if there is no such op."""
     for op in main.main_block.ops:
         if op.role is not None and op.role == OpRole.FORWARD | OpRole.LOSS:
             return next(iter(op.output_names), None)
@@ -152,7 +155,7 @@ def loss_of(main: Program) -> str | None:
 
 
 def _made_for_all(op: Op) -> Iterator[str]:
-    """The outputs of an op but those that are only there for its gradient, such as the dims before a reshape."""
+    """The outputs of an op, without those that exist only for its gradient, such as the dims before a reshape."""
     schema = schema_of(op.type)
     for slot, names in op.outputs.items():
         if schema is None or slot not in schema.outputs or not schema.outputs[slot].intermediate:
@@ -160,7 +163,9 @@ def _made_for_all(op: Op) -> Iterator[str]:
 
 
 def results_of(program: Program) -> tuple[str, ...]:
-    """The outputs of a program without a loss: numbers that no op of it reads, and that are not for gradients alone."""
+    """The results of a program without a loss: floating-point outputs that no op reads and that are not for gradients
+    only.
+    """
     block = program.main_block
     read = {name for op in block.ops for name in op.input_names}
     made = dict.fromkeys(name for op in block.ops for name in _made_for_all(op) if name not in read)
@@ -185,7 +190,7 @@ def metrics_of(program: Program) -> frozenset[str]:
         if role != OpRole.FORWARD:
             matters.update(op.names)
     size = -1
-    while size != len(matters):  # values also come from the step before
+    while size != len(matters):  # a value may come from the step before
         size = len(matters)
         for op in reversed(block.ops):
             if not matters.isdisjoint(op.output_names):
@@ -196,7 +201,9 @@ def metrics_of(program: Program) -> frozenset[str]:
 
 
 def sums_of(program: Program) -> frozenset[str]:
-    """The variables in which a program adds up gradients from step to step, on each trainer those of its shares."""
+    """The variables in which a program adds up gradients over several steps. Each trainer adds those of its own
+    shares.
+    """
     block = program.main_block
     written, sums = set[str](), set[str]()
     for op in block.ops:
@@ -215,7 +222,7 @@ def _named(block: Block) -> Iterator[str]:
 
 
 OnProgress: TypeAlias = "Callable[[str, int, int], object]"
-"""Called with the progress: what is being done, how much of it is done, and of how much."""
+"""Called with what is being done, how many parts of it are done, and how many there are."""
 
 
 Watch: TypeAlias = "Callable[[Cluster], object]"
@@ -223,9 +230,10 @@ Watch: TypeAlias = "Callable[[Cluster], object]"
 
 
 class Workload:
-    """The steps of a check. `text` selects their programs (`main*5,generator`); None: always @main.
+    """The steps of a check: the program of each step, the data, and the variables that are compared.
 
-    Raises DiagnosticError.
+    `text` selects the programs of the steps, as in `main*5,generator`; None selects @main for every step. Raises
+    DiagnosticError.
     """
 
     def __init__(
@@ -244,10 +252,10 @@ class Workload:
         self.watch: Watch = watch or (lambda _cluster: None)
         self.steps = steps
         self.shares: Weighing = shares
-        """How much the shares of a batch count."""
+        """How the shares of a batch are weighted."""
         self.buffers = buffers
-        """Whether what programs keep for metrics is part of a model, of which only the first trainer's counts: then it
-        is compared as other states are.
+        """Whether variables for metrics are buffers of a model, which are compared as other states are. Only those of
+        the first trainer count.
         """
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)
@@ -255,18 +263,18 @@ class Workload:
         self.programs: dict[str, Program] = {name: known[name] for name in self.turns.names}
 
     def limit_to(self, steps: int) -> None:
-        """The check has so many steps."""
+        """Sets the number of steps."""
         self.steps = steps
 
     def steps_of_run(self, what: str) -> Iterator[int]:
-        """The steps, as indices from 0. Reports each one as progress of `what`."""
+        """Iterates over the steps, from 0, and reports each as progress of `what`."""
         for step in range(self.steps):
             yield step
             self.progress(what, step + 1, self.steps)
 
     @property
     def given_turns(self) -> Turns | None:
-        """The turns for a cluster; None if it always runs @main."""
+        """The program of each step, for a cluster; None if every step runs @main."""
         return self.turns if self.text else None
 
     @cached_property
@@ -275,7 +283,7 @@ class Workload:
         return union_of(self.programs.values())
 
     def label(self, program: str, name: str) -> str:
-        """The name of a program's variable in reports: `PROGRAM/NAME` where there are several programs."""
+        """The name of a variable in reports: `PROGRAM/NAME` if programs were selected, else NAME."""
         return f"{program}/{name}" if self.text else name
 
     def steps_of(self, program: str) -> list[int]:
@@ -283,11 +291,11 @@ class Workload:
         return [step + 1 for step in range(self.steps) if self.turns.program(step) == program]
 
     def joined(self, feeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The arrays of all programs under one name each, as a cluster takes them."""
+        """The arrays of all programs in one mapping, with names as in reports, as a cluster takes them."""
         return {self.label(owner, name): array for owner, arrays in feeds.items() for name, array in arrays.items()}
 
     def feeds(self, feeds: GivenFeeds) -> Feeds | ProgramFeeds:
-        """The feeds of all steps, given as arrays by input (or by `PROGRAM/INPUT`), or for each step."""
+        """The feeds of all steps. `feeds` has arrays by input or by `PROGRAM/INPUT`, or a mapping for each step."""
         if not self.text:
             return Feeds(self.programs[MAIN], feeds)
         return ProgramFeeds(self.known, self.turns, feeds)
@@ -304,7 +312,7 @@ class Workload:
 
     @cached_property
     def losses(self) -> dict[str, str | None]:
-        """The loss of each program, as far as it is known."""
+        """The loss of each program; None for a program without one."""
         return {name: loss_of(program) for name, program in self.programs.items()}
 
     def updated(self, program: str) -> set[str]:
@@ -314,7 +322,10 @@ class Workload:
 
     @cached_property
     def watched(self) -> dict[str, tuple[str, ...]]:
-        """What is fetched of each program: its loss; its results where it trains nothing, or several are run."""
+        """The variables fetched from each program: its loss, or its results if it has no loss.
+
+        Results are fetched only if the program updates no parameter, or programs were selected.
+        """
         return {
             name: (loss,)
             if (loss := self.losses[name])
@@ -325,7 +336,7 @@ class Workload:
         }
 
     def kind(self, program: str) -> str:
-        """Whether what is fetched of a program is its "loss" or its "result"."""
+        """The kind of a program's fetched variables: "loss" or "result"."""
         return "loss" if self.losses[program] else "result"
 
     def first_step(self, program: str) -> int:
