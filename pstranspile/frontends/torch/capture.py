@@ -29,28 +29,28 @@ def torch_library(part: str = "torch") -> Any:
 
 
 class Captured(NamedTuple):
-    """A graph of ATen operators without side effects, and what its inputs and outputs are."""
+    """A graph of ATen operators without side effects, and the meaning of its inputs and outputs."""
 
     nodes: Sequence[Any]
     """The nodes of the graph (`torch.fx.Node`), in order."""
     parameters: Mapping[str, str]
-    """The parameter that each input node of this name stands for, by the model's name of it."""
+    """The name in the model of each parameter, by the name of its input node."""
     buffers: Mapping[str, str]
-    """The same for buffers."""
+    """The name in the model of each buffer, by the name of its input node."""
     constants: Mapping[str, Any]
-    """Tensors that the model's code makes, by the name of their input node."""
+    """Constant tensors that the model's code creates, by the name of their input node."""
     inputs: Mapping[str, str]
-    """The name in the batch of each other input node."""
+    """The name of each tensor of the batch, by the name of its input node."""
     changed: Mapping[str, str]
-    """The buffer that the value of a node of this name is written to at the end of the step."""
+    """The buffer that is overwritten at the end of the step, by the name of the node with its new value."""
     loss: str
-    """The name of the node that the loss is."""
+    """The name of the node that computes the loss."""
     guards: tuple[Guard, ...]
-    """What the graph takes for granted about the sizes of a batch."""
+    """The conditions on the sizes of a batch under which the graph is valid."""
 
 
 Loss = Callable[..., Any]
-"""Called with the model and the tensors of a batch; gives a tensor of one element."""
+"""A function of the model and the tensors of a batch that returns the loss, a tensor of one element."""
 
 
 def batch_names(model: Any, batch: Any, loss: Loss | None) -> list[str]:
@@ -79,9 +79,10 @@ def tensors_of(batch: Any) -> tuple[Any, ...]:
 def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], bool], parts: int = 1) -> Captured:
     """Exports one training step of `model` on `batch`, whose first dim may have any size of at least 2.
 
-    With several `parts` the rows are dealt to as many micro-batches, and the loss is the mean of theirs. Operators that
-    are not `known` are replaced by those that torch defines them by, where it does. Raises DiagnosticError
-    (`torch-export`) if torch can't export it, and `torch-batch` for a batch that holds anything but tensors.
+    With `parts` > 1 the rows are split evenly into that many micro-batches, and the loss is the mean of their losses.
+    Operators that are not `known` are decomposed where torch has a decomposition. Raises DiagnosticError:
+    `torch-export` if torch can't export the model, `torch-batch` if the batch holds anything but tensors or has too
+    few rows, `torch-op` if the model writes into the batch, `torch-loss` unless the loss is one value.
     """
     torch = torch_library()
     names = batch_names(model, batch, loss)
@@ -94,8 +95,8 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
     problems: list[Exception] = []
-    # what holds for a size of at least that of the example, such as a `topk`, torch may not see for every size; what it
-    # can't read in the code of a model, such as numbers in arrays of numpy, it may find as that runs
+    # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
+    # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with warnings.catch_warnings(), _quiet(), _marked(torch, model):
@@ -119,14 +120,14 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
 
 
 _BATCH = re.compile(r"L\['batch'\]")
-"""The tensors of a batch in guards on code that was run, as torch writes them; elsewhere they are `flat_args`."""
+"""The name `batch` that guards of a non-strict export use; guards of a strict one have `flat_args` in its place."""
 
 _MANY = re.compile(r"(?:<=|>|<|>=) 25$")
-"""How a condition ends by which `cdist` chooses the faster of two ways to compute the same."""
+"""The end of the condition by which `cdist` chooses the faster of two equivalent computations."""
 
 
 def _of_speed(guard: str, exported: Any) -> bool:
-    """Whether a condition decides only how fast the graph is."""
+    """Whether a guard affects only the speed of the graph, not its results."""
     distances = any("cdist" in str(node.target) for node in exported.graph.nodes)
     return distances and _MANY.search(guard) is not None
 
@@ -148,7 +149,7 @@ def _inner_stacks(exported: Any) -> dict[str, str]:
 
 
 def _with_stacks(exported: Any, stacks: Mapping[str, str]) -> Any:
-    """A graph whose nodes come from the user's lines where torch has the code of an inner graph in their place."""
+    """The graph, with stack traces of the user's code where torch has put lines of an inner graph's generated code."""
     for node in exported.graph.nodes if stacks else ():
         lines = (node.meta.get("stack_trace") or "").splitlines()
         known = [stack for line in lines if (stack := stacks.get(line.strip()))]
@@ -158,27 +159,27 @@ def _with_stacks(exported: Any, stacks: Mapping[str, str]) -> Any:
 
 
 _OF_ELEMENTS = ("cross_entropy_loss", "nll_loss_nd", "nll_loss")
-"""Losses whose dims torch 2.13 loses as it makes a graph without side effects, if they are not reduced."""
+"""Losses whose dims torch 2.13 drops when it removes side effects, if `reduction` is 'none'."""
 
 
 def _of_elements(node: Any) -> bool:
-    """Whether a node is one of these losses, for each row."""
+    """Whether a node is one of the losses `_OF_ELEMENTS` with `reduction` 'none'."""
     name = getattr(node.target, "__name__", "").split(".")[0]
     return name in _OF_ELEMENTS and len(node.args) > 3 and node.args[3] == 0
 
 
 _ROUNDS = 5
-"""How often operators are replaced by others, whose own definitions may need it again."""
+"""The most rounds of decomposition: a decomposition may contain operators that must be decomposed in turn."""
 
 
 @cache
 def _decompositions() -> Mapping[Any, Any]:
-    """What torch defines operators by. To ask torch for it takes long."""
+    """Torch's decomposition of each operator. Cached because torch takes long to build the table."""
     return dict(torch_library("torch.export").default_decompositions())
 
 
 def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
-    """A graph without side effects, whose operators that are not known are replaced by those that define them."""
+    """The graph without side effects, with operators that are not `known` replaced by their decompositions."""
     every = _decompositions()
     tried: set[Any] = set()
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
@@ -195,8 +196,9 @@ def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
 
 
 def _missing(exported: Any, every: Mapping[Any, Any], known: Callable[[str], bool]) -> set[Any]:
-    """The operators of a graph that are not known, but defined by others. Those that write in place are as the others
-    are, once the graph has no side effects.
+    """The operators of a graph that are not known but have a decomposition.
+
+    An in-place operator such as `add_` counts as known if `add` is: without side effects it becomes `add`.
     """
     targets = {node.target for node in exported.graph.nodes if node.op == "call_function" and node.target in every}
     names = {one: str(getattr(one, "__name__", "")) for one in targets}
@@ -204,7 +206,7 @@ def _missing(exported: Any, every: Mapping[Any, Any], known: Callable[[str], boo
 
 
 def step_of(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, parts: int) -> Any:
-    """A module whose `forward` takes the tensors of a batch and gives the loss."""
+    """A module whose `forward` takes the tensors of a batch and returns the loss."""
     base: type[Any] = torch.nn.Module
 
     class Step(base):
@@ -229,13 +231,14 @@ def step_of(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, p
 
 
 CUMULATIVE = -1.0
-"""Stands for the momentum of a batch norm whose statistics are means of all batches (`momentum=None`)."""
+"""The placeholder for `momentum=None` of a batch norm, whose running statistics are averages over all batches."""
 
 
 @contextmanager
 def _marked(torch: Any, model: Any) -> Generator[None]:
-    """Gives batch norms without a momentum a number that stands for it: theirs depends on a count that torch would need
-    to know to export it.
+    """Sets `momentum=None` of batch norms to `CUMULATIVE` inside the block.
+
+    Without it the momentum depends on the number of batches seen, which torch can't export.
     """
     kind = torch.nn.modules.batchnorm._NormBase
     norms = [one for one in model.modules() if isinstance(one, kind) and one.momentum is None]
@@ -250,7 +253,7 @@ def _marked(torch: Any, model: Any) -> Generator[None]:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keeps torch's own log of what it could not do off stderr; what is raised says it."""
+    """Silences torch's log of a failed export inside the block; the exception has the same information."""
     logger = logging.getLogger("torch")
     before = logger.disabled
     levels = {
@@ -268,8 +271,10 @@ def _quiet() -> Generator[None]:
 
 
 def _exported(torch: Any, *arguments: Any, **options: Any) -> Any:
-    """What `torch.export.export` returns. Of a step that branches on its data torch prints the graph up to there on
-    stderr, which is left out: the line is named by what is raised.
+    """The result of `torch.export.export`.
+
+    If a step branches on its data, torch prints the partial graph to stderr. This print is dropped, because the
+    exception names the user's line.
     """
     told, graph = io.StringIO(), ""
     try:
@@ -293,11 +298,11 @@ def _exported(torch: Any, *arguments: Any, **options: Any) -> Any:
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
 
 _LIBRARY = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|<|" + re.escape(str(__file__).rpartition("/")[0]))
-"""How the names of files begin that are not the user's."""
+"""The beginning of the path of a file that is not the user's: installed packages, this package, and `<...>`."""
 
 
 def user_line(stack: str | None) -> Location | None:
-    """The innermost line of the user's own files in a stack as torch writes it, else the innermost of all."""
+    """The innermost line of the user's files in torch's text of a stack, else the innermost line of any file."""
     frames = [(made[1], int(made[2])) for line in (stack or "").splitlines() if (made := _FRAME.match(line))]
     own = [frame for frame in frames if not _LIBRARY.match(frame[0])]
     return Location(*(own or frames)[-1]) if frames else None
@@ -307,7 +312,7 @@ _RAISED = re.compile(r"raised exception (.+)", re.DOTALL)
 
 
 def _refusal(problem: Exception) -> Diagnostic:
-    """What torch says about a model that it can't export, at the user's line."""
+    """The finding for torch's exception about a model that it can't export, at the user's line."""
     text = str(problem)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     what = lines[0] if lines else type(problem).__name__
@@ -318,7 +323,7 @@ def _refusal(problem: Exception) -> Diagnostic:
     return error("torch-export", f"torch can't export the model: {what}", user_line(text), notes=notes)
 
 
-# What a graph takes for granted.
+# Conditions under which a graph is valid.
 
 
 class Guard(NamedTuple):
@@ -327,7 +332,7 @@ class Guard(NamedTuple):
     text: str
 
     def holds(self, shapes: Sequence[Sequence[int]]) -> bool:
-        """Whether it holds for tensors of these dims. One that is about something else holds."""
+        """Whether the condition holds for tensors of these shapes. One that can't be evaluated holds."""
         names = {"L": {"flat_args": [_Sized(tuple(shape)) for shape in shapes]}, "Min": min, "Max": max}
         try:
             return bool(eval(self.text, {"__builtins__": {}}, names))
@@ -335,7 +340,7 @@ class Guard(NamedTuple):
             return True
 
     def told(self, names: Sequence[str]) -> str:
-        """The condition with the names of the batch in it: `x.shape[0] % 2 == 0`."""
+        """The condition with the names of the batch's tensors, such as `x.shape[0] % 2 == 0`."""
         return _SIZE.sub(lambda made: f"{names[int(made[1])]}.shape[{made[2]}]", self.text)
 
 
@@ -343,7 +348,7 @@ _SIZE = re.compile(r"L\['flat_args'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 
 
 class _Sized(NamedTuple):
-    """A tensor of which only the dims are known."""
+    """A stand-in for a tensor, with its dims only."""
 
     dims: tuple[int, ...]
 

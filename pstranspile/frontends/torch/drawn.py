@@ -1,4 +1,4 @@
-"""ATen operators that draw numbers as ops of a program, which draws its own."""
+"""ATen operators that draw random numbers as ops of a program, which draws random numbers of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.frontends.torch.tracing import FLOATS, Tracing, aten, dtype_of
 
 
 def _drawn(op_type: str, node: Any, tracing: Tracing, out: str, **attrs: object) -> str:
-    """Numbers of the dims of a node."""
+    """`out`, filled with random numbers in the shape of the node. Raises Refused unless they are f32 or f64."""
     value = node.meta["val"]
     kind, sizes = dtype_of(value.dtype), tracing.shape_of(value, out)
     if kind not in FLOATS:
@@ -39,7 +39,7 @@ def _normal(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("bernoulli")
 def _flags(node: Any, tracing: Tracing, out: str) -> None:
-    """1 with a probability, which is a number or an element for each, else 0."""
+    """Elements that are 1 with a probability, else 0. The probability is one number, or a tensor with one for each."""
     x = tracing.value(node.args[0])
     rate = tracing.constant_of(float(node.args[1]), tracing.dtype(x), out) if len(node.args) > 1 else x
     drawn = _drawn("uniform_random", node, tracing, tracing.temp(out), min=0.0, max=1.0)

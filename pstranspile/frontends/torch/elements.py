@@ -1,4 +1,4 @@
-"""ATen operators that compute element by element, and those that make one number of many, as ops of a program."""
+"""ATen operators that compute element by element, and reductions, as ops of a program."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _UNARY = {
     "round": "round",
     "logical_not": "logical_not",
 }
-"""ATen's functions of one value, and the ops that compute them."""
+"""The op of each ATen operator with one tensor operand."""
 
 
 @aten(*_UNARY)
@@ -138,7 +138,7 @@ def _trunc(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def truncated(x: str, tracing: Tracing) -> str:
-    """Numbers without what stands behind their point, which pass no gradient on."""
+    """`x` rounded towards zero, without a gradient."""
     whole = tracing.made("floor", x, X=tracing.made("abs", x, X=x))
     made = tracing.made("elementwise_mul", x, X=whole, Y=tracing.made("sign", x, X=x))
     tracing.draft.stop_gradient.update((whole, made))
@@ -171,13 +171,16 @@ def _fmod(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def rest(x: str, y: str, times: str, out: str, tracing: Tracing) -> None:
-    """`out` is what is left of `x` once `y` is taken from it so many times, a number that passes no gradient on."""
+    """`out` is `x - times * y`, where `times` passes no gradient on."""
     tracing.op("elementwise_sub", {"X": x, "Y": tracing.made("elementwise_mul", out, X=times, Y=y)}, {"Out": out})
 
 
 @aten("bucketize", "searchsorted")
 def _bucketize(node: Any, tracing: Tracing, out: str) -> None:
-    """The number of bounds before each value, or up to it: of bounds for all values, or of a row of bounds for each."""
+    """The number of boundaries less than each value; with `right`, of those at most equal to it.
+
+    The boundaries are one row for all values, or for `searchsorted` a row of boundaries for each row of values.
+    """
     first, second = node.args[:2]
     values, bounds = (first, second) if node.target.__name__.startswith("bucketize") else (second, first)
     right = bool(argument(node, 3, "right", False)) or node.kwargs.get("side") == "right"
@@ -234,7 +237,7 @@ def _elu(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("softplus")
 def _softplus(node: Any, tracing: Tracing, out: str) -> None:
-    """log(1 + exp(beta x)) / beta, written so that no power is too large; x above the threshold."""
+    """log(1 + exp(beta x)) / beta, computed without overflow; x where beta x is above the threshold."""
     x = tracing.value(node.args[0])
     beta, threshold = float(argument(node, 1, "beta", 1)), float(argument(node, 2, "threshold", 20))
     given = tracing.scaled(x, beta) if beta != 1 else x
@@ -364,7 +367,7 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _operand(arg: Any, kind: DType, tracing: Tracing, of: str) -> str:
-    """An operand of this element type: a value, or a number as a constant."""
+    """The variable of an operand, cast to an element type; a number becomes a constant."""
     if hasattr(arg, "name"):
         if arg.name in tracing.integers:
             return tracing.as_type(tracing.measured(tracing.integers[arg.name]), kind)
@@ -373,7 +376,7 @@ def _operand(arg: Any, kind: DType, tracing: Tracing, of: str) -> str:
 
 
 def _by_number(kind: str, left: Any, right: Any, alpha: Any, result: DType, tracing: Tracing, out: str) -> bool:
-    """Whether one of the operands is a number of the program itself, which becomes an attribute."""
+    """Adds the op with a number as attribute if an operand is a Python number; returns whether it did."""
     plain = [not hasattr(arg, "name") for arg in (left, right)]
     if result not in FLOATS or plain == [False, False] or kind not in ("add", "sub", "rsub", "mul", "div"):
         return False
@@ -405,7 +408,7 @@ def _pow(node: Any, tracing: Tracing, out: str) -> None:
     result = dtype_of(node.meta["val"].dtype)
     if hasattr(power, "name") or not hasattr(base, "name"):
         x, y = (_operand(arg, result, tracing, out) for arg in (base, power))
-        if not hasattr(base, "name"):  # exp(y log b), which has a gradient by y
+        if not hasattr(base, "name"):  # b ** y as exp(y log b), which has a gradient by y
             tracing.op("exp", {"X": tracing.scaled(y, math.log(base))}, {"Out": out})
             return
         tracing.op("elementwise_pow", {"X": x, "Y": y}, {"Out": out})
@@ -455,14 +458,14 @@ _COMPARED = {
 
 
 def compared(op_type: str, x: str, y: str, tracing: Tracing) -> str:
-    """A comparison of two values of one element type, neither of which passes a gradient on."""
+    """The flags of a comparison of two values of one element type; no gradient is passed on."""
     made = tracing.temp(x)
     compare(op_type, x, y, made, tracing)
     return made
 
 
 def compare(op_type: str, x: str, y: str, out: str, tracing: Tracing) -> None:
-    """`out` says where a comparison of two values holds. It has the dims of both."""
+    """`out` is the flags of a comparison of two values, which are broadcast together."""
     if sizes_of(x, tracing) != (dims := common([x, y], tracing)):
         expand(x, wide := tracing.temp(x), dims, tracing)
         x = wide
@@ -523,7 +526,7 @@ def _logical(node: Any, tracing: Tracing, out: str) -> None:
     kind, result = node.target.__name__.split(".")[0], dtype_of(node.meta["val"].dtype)
     bits = not kind.startswith("logical") and result is not DType.BOOL
     values = [_operand(arg, result if bits else DType.BOOL, tracing, out) for arg in node.args]
-    x, y = of_one_shape(values, tracing)  # ops of flags want both to have the same dims
+    x, y = of_one_shape(values, tracing)  # logical ops need operands of the same dims
     tracing.op(f"{'bitwise' if bits else 'logical'}_{_LOGICAL[kind]}", {"X": x, "Y": y}, {"Out": out})
     tracing.draft.stop_gradient.add(out)
 
@@ -534,7 +537,7 @@ def _is(node: Any, tracing: Tracing, out: str) -> None:
     if kind == "isnan":
         compare("not_equal", x, x, out, tracing)
         return
-    none = tracing.made("elementwise_sub", out, X=x, Y=x)  # 0 for numbers, nan for the others
+    none = tracing.made("elementwise_sub", out, X=x, Y=x)  # 0 for finite numbers, nan for inf and nan
     finite = compared("equal", none, none, tracing)
     if kind == "isfinite":
         tracing.alias(out, finite)
@@ -564,11 +567,11 @@ def _masked_fill(node: Any, tracing: Tracing, out: str) -> None:
     tracing.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": out})
 
 
-# One number of many.
+# Reductions.
 
 
 def axes_of(given: Any, rank: int) -> list[int]:
-    """Axes counted from 0; all of them where none are given."""
+    """Axes as numbers from 0 to `rank - 1`; all axes for None or an empty list."""
     if given is None or given == []:
         return [*range(rank)]
     listed = [given] if isinstance(given, int) else list(given)
@@ -576,7 +579,7 @@ def axes_of(given: Any, rank: int) -> list[int]:
 
 
 def reduced(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
-    """`out` is one number for all elements of `x` along these axes."""
+    """`out` is `x` reduced along axes by an op; with `keep`, the axes stay as dims of 1."""
     rank = len(tracing.dims(x))
     if not axes or not rank:
         tracing.alias(out, x)
@@ -608,14 +611,14 @@ def _reduce(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def evenly(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
-    """The largest or smallest elements along axes; the gradient is divided evenly among equal ones, as in torch."""
+    """`out` is the maximum or minimum along axes. As in torch, equal elements share the gradient evenly."""
     reduced(op_type, x, found := tracing.temp(out), axes, True, tracing)
     tracing.draft.stop_gradient.add(found)
     same = tracing.as_type(compared("equal", x, found, tracing), tracing.dtype(x))
     reduced("reduce_sum", same, count := tracing.temp(out), axes, True, tracing)
     shares = tracing.made("elementwise_div", out, X=same, Y=count)
     tracing.draft.stop_gradient.update((same, count, shares))
-    # what it adds to the elements found is 0, and has the gradient of their mean
+    # this term is 0, and its gradient is that of the mean of the equal elements
     rest = tracing.made("elementwise_mul", out, X=tracing.made("elementwise_sub", out, X=x, Y=found), Y=shares)
     reduced("reduce_sum", rest, zero := tracing.temp(out), axes, True, tracing)
     wide = tracing.made("elementwise_add", out, X=found, Y=zero)
@@ -630,7 +633,7 @@ def _arg_extreme(node: Any, tracing: Tracing, out: str) -> None:
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     axis, rank, keep = argument(node, 1, "dim"), len(tracing.dims(x)), bool(argument(node, 2, "keepdim", False))
     op_type = "arg_max" if kind == "argmax" else "arg_min"
-    if axis is None:  # the place among all elements
+    if axis is None:  # the index into the flattened tensor
         reshape(x, flat := tracing.temp(x), [-1], tracing)
         x, axis, rank, keep = flat, 0, 1, True
         tracing.scalars.add(out)
@@ -655,14 +658,14 @@ def _logsumexp(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def log_sum_exp(x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
-    """The logarithm of a sum of powers, of what is left of the largest, so that no power is too large."""
+    """`out` is log(sum(exp(x))) along axes. The maximum is subtracted before exp, to avoid overflow."""
     reduced("reduce_max", x, largest := tracing.temp(out), axes, True, tracing)
     tracing.draft.stop_gradient.add(largest)
     rest = tracing.made("elementwise_sub", out, X=x, Y=largest)
     reduced("reduce_sum", tracing.made("exp", out, X=rest), summed := tracing.temp(out), axes, True, tracing)
     wide = out if keep else tracing.temp(out)
     tracing.op("elementwise_add", {"X": tracing.made("log", out, X=summed), "Y": largest}, {"Out": wide})
-    if not keep:  # the sum of one element is this, with the dims that are left
+    if not keep:  # a sum over dims of 1 removes them
         reduced("reduce_sum", wide, out, axes, False, tracing)
 
 
@@ -698,7 +701,7 @@ def _variance(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def corrected(value: str, x: str, axes: Sequence[int], correction: float, of: str, tracing: Tracing) -> str:
-    """A mean of squares times n / (n - correction)."""
+    """A variance times n / (n - correction), where n is the number of elements of `x` along axes."""
     if not correction:
         return value
     count = count_of(x, axes, tracing)
@@ -711,7 +714,7 @@ def corrected(value: str, x: str, axes: Sequence[int], correction: float, of: st
 
 
 def count_of(x: str, axes: Sequence[int], tracing: Tracing) -> int | str:
-    """How many elements a value has along axes: a number, or the variable (i32) of one that a run knows."""
+    """The number of elements along axes; the name of an i32 variable if it is known at run time only."""
     size = 1
     for axis in axes:
         size = tracing.integer("Mul", size, tracing.size(x, axis))
@@ -738,7 +741,7 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def root(x: str, out: str, tracing: Tracing) -> None:
-    """The root of a sum of squares; of one that is 0 the gradient is 0, as torch's norms have it."""
+    """`out` is the square root of a sum of squares. Where it is 0, the norm's gradient is 0, as in torch."""
     zero = tracing.constant_of(0.0, tracing.dtype(x), out)
     none = tracing.as_type(compared("equal", x, zero, tracing), tracing.dtype(x))
     tracing.draft.stop_gradient.add(none)
@@ -763,7 +766,7 @@ def _distances(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _unsqueezed(x: str, axis: int, tracing: Tracing) -> str:
-    """A value with one more dim of one element."""
+    """`x` with a dim of 1 inserted at `axis`."""
     sizes = sizes_of(x, tracing)
     reshape(x, wide := tracing.temp(x), [*sizes[:axis], 1, *sizes[axis:]], tracing)
     return wide

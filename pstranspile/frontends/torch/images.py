@@ -1,4 +1,4 @@
-"""ATen operators of images as ops of a program: convolutions, windows, other sizes."""
+"""ATen operators on images as ops of a program: convolution, pooling, resizing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 
 
 def _each(numbers: Any, count: int) -> list[int]:
-    """A number for each dim of images, of which one may stand for all."""
+    """One number for each of the `count` spatial dims; a single number is repeated for all of them."""
     listed = [numbers] if isinstance(numbers, int) else list(numbers)
     return [int(number) for number in (listed * count if len(listed) == 1 else listed)]
 
 
 class _Filter(NamedTuple):
-    """How a convolution moves over images, a number for each of their dims."""
+    """The settings of a convolution, with one number for each spatial dim."""
 
     stride: list[int]
     padding: list[int]
@@ -45,14 +45,14 @@ def _convolution(node: Any, tracing: Tracing, out: str) -> None:
         size = tracing.dims(tracing.value(node.args[1]))[2:]
         spans = [(width - 1) * apart if padding == "same" else 0 for width, apart in zip(size, dilation, strict=True)]
         padding = [span // 2 for span in spans]
-        if any(span % 2 for span in spans):  # what can't be halved is added at the end
+        if any(span % 2 for span in spans):  # uneven padding: the extra element is added at the end
             sides = [0, 0, 0, 0, *(count for span in spans for count in (0, span % 2))]
             x = tracing.made("pad", x, {"paddings": sides, "pad_value": 0.0}, X=x)
     _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
 
 
 def _of_batch(node: Any, count: int, tracing: Tracing) -> str:
-    """The images of a node. Raises Refused for one without a dim of rows."""
+    """The images that are the first argument of a node. Raises Refused if they have no batch dim."""
     x = tracing.value(node.args[0])
     if len(tracing.dims(x)) != count + 2:
         raise Refused("its image has no dim of the batch")
@@ -71,7 +71,10 @@ def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] | None:
-    """The dims of images that a transposed convolution with output_padding makes; None for one without."""
+    """The spatial dims of a transposed convolution's result; None without output_padding.
+
+    Raises Refused if they are known at run time only.
+    """
     if not any(_each(outside, count)):
         return None
     sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[2:]
@@ -81,7 +84,7 @@ def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] 
 
 
 def _convolved(node: Any, x: str, moved: _Filter, out: str, tracing: Tracing) -> None:
-    """`out` is what the filters of a node make of images `x`. Rows of them are images of one line."""
+    """`out` is the convolution of images `x` with the node's filters. With one dim, images have height 1."""
     weight, bias = tracing.value(node.args[1]), argument(node, 2, "bias")
     flat = len(moved.stride) == 1
     if flat:
@@ -108,7 +111,7 @@ def _convolved(node: Any, x: str, moved: _Filter, out: str, tracing: Tracing) ->
 
 
 class _Window(NamedTuple):
-    """Windows of images, a number for each dim of these."""
+    """The windows of a pooling, with one number for each spatial dim."""
 
     size: list[int]
     stride: list[int]
@@ -142,8 +145,10 @@ def _pool(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:
-    """Whether windows are left at the end that don't fit in whole. Raises Refused where that is not known, and for one
-    that would begin in the padding, which torch leaves out.
+    """Whether the last window of some dim reaches past the end of the padded image.
+
+    Raises Refused if the sizes are known at run time only, or if a window would begin past the end of the image, which
+    torch leaves out.
     """
     if any(map(is_code, sizes)):
         raise Refused("it has ceil_mode, and images of dims that a run knows")
@@ -157,7 +162,7 @@ def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:
 
 
 def pooled(x: str, window: _Window, out: str, attrs: dict[str, object], tracing: Tracing) -> None:
-    """`out` has the largest or the mean of each window of images."""
+    """`out` is the maximum or the mean of each window of images `x`."""
     flat = len(window.size) == 1
     if flat:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
@@ -201,7 +206,11 @@ _RESIZED = {
 
 @aten(*_RESIZED)
 def _resized(node: Any, tracing: Tracing, out: str) -> None:
-    """Images of another size; the scale that is given says where their points lie, else the sizes do."""
+    """Images resized by interpolation.
+
+    Without align_corners a scale must be the ratio of the sizes. Raises Refused for another one, and for sizes that are
+    known at run time only.
+    """
     kind, overload = node.target.__name__.split(".")
     x, count = tracing.value(node.args[0]), int(kind[-2])
     if overload != "vec":

@@ -21,7 +21,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 def averaged(x: str, out: str, reduction: int, tracing: Tracing) -> None:
-    """`out` is a loss of elements as it is, its mean, or its sum."""
+    """`out` is the loss of each element in `x`, or their mean or sum, as `reduction` says."""
     if reduction == _NONE:
         tracing.alias(out, x)
     else:
@@ -48,7 +48,7 @@ def _cross_entropy(node: Any, tracing: Tracing, out: str) -> None:
     sizes = sizes_of(x, tracing)
     if rank == 1:
         raise Refused("it is the loss of a single row")
-    if rank > 2:  # classes last, and every element a row
+    if rank > 2:  # move the classes last, and make a row of every element
         order = [0, *range(2, rank), 1]
         transpose(x, turned := tracing.temp(x), order, tracing)
         reshape(turned, x := tracing.temp(x), [-1, sizes[1]], tracing)
@@ -71,7 +71,7 @@ def _cross_entropy(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _reduced_rows(losses: str, counts: str, reduction: int, sizes: list[int], out: str, tracing: Tracing) -> None:
-    """Losses of rows [rows, 1] as they are, their sum, or their mean over what the rows count."""
+    """`out` is the losses [rows, 1] of rows, their sum, or their mean weighted by `counts` [rows, 1]."""
     if reduction == _NONE:
         reshape(losses, out, [sizes[0], *sizes[2:]], tracing)
         return
@@ -94,7 +94,7 @@ def _picked_losses(
     out: str,
     tracing: Tracing,
 ) -> tuple[str, str]:
-    """The losses of rows [rows, 1], and what each row counts."""
+    """The loss of each row [rows, 1], and the weight of each row in the mean [rows, 1]."""
     if kind == "cross_entropy_loss":
         logs(x, shares := tracing.temp(out), 1, tracing)
     else:
@@ -122,7 +122,7 @@ def _picked_losses(
 
 
 def _within(labels: str, real: str, tracing: Tracing) -> str:
-    """Labels with 0 for those that are ignored."""
+    """The labels, with 0 in place of ignored ones; `real` is 1 for a label that counts, else 0."""
     whole = tracing.as_type(real, DType.INT64)
     tracing.draft.stop_gradient.add(whole)
     made = tracing.made("elementwise_mul", labels, X=labels, Y=whole)
@@ -156,7 +156,7 @@ def _soft_targets(
 
 @aten("binary_cross_entropy")
 def _bce(node: Any, tracing: Tracing, out: str) -> None:
-    """-(y max(log p, -100) + (1 - y) max(log(1 - p), -100)), torch's bound on what a sure mistake costs."""
+    """-(y max(log p, -100) + (1 - y) max(log(1 - p), -100)), where -100 is torch's lower bound of a logarithm."""
     x, y, weight = tracing.value(node.args[0]), tracing.value(node.args[1]), argument(node, 2, "weight")
     kind = tracing.dtype(x)
     bound = tracing.constant_of(-100.0, kind, out)

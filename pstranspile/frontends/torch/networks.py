@@ -1,4 +1,4 @@
-"""ATen operators of networks as ops of a program: products, attention, norms, shares."""
+"""ATen operators of networks as ops of a program: matrix products, attention, normalization, softmax."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pstranspile.frontends.torch.tensors import repeated
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.types import DType
 
-# Products.
+# Matrix products and attention.
 
 
 @aten("linear")
@@ -59,7 +59,7 @@ def _matmul(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def product(x: str, y: str, out: str, tracing: Tracing, *, turned: bool = False, alpha: float = 1.0) -> None:
-    """`out` is the product of two values as `torch.matmul` has it; with `turned`, of `x` and `y` transposed."""
+    """`out` is `alpha * torch.matmul(x, y)`; with `turned`, `y` is transposed in its last two dims."""
     left, right = sizes_of(x, tracing), sizes_of(y, tracing)
     if min(len(left), len(right)) < 2:
         if len(left) == 1:
@@ -123,7 +123,7 @@ def _attention(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _for_every_head(part: str, query: str, tracing: Tracing) -> str:
-    """Keys or values [..., heads, steps, width], each repeated for the queries that share it."""
+    """Keys or values [..., heads, steps, width], with each head repeated for the query heads that share it."""
     sizes, heads = sizes_of(part, tracing), tracing.size(query, len(tracing.dims(query)) - 3)
     if is_code(heads) or is_code(sizes[-3]):
         raise Refused("it has a number of heads that a run knows")
@@ -137,7 +137,7 @@ def _for_every_head(part: str, query: str, tracing: Tracing) -> str:
 
 
 def _causal(weights: str, tracing: Tracing) -> str:
-    """Whether a query may see a key: those up to its own place."""
+    """The causal mask [queries, keys]: true where the key's position is at most the query's."""
     sizes = sizes_of(weights, tracing)[-2:]
     fill(ones := tracing.temp(weights), sizes, np.ones(1, "int32"), tracing)
     lower = tracing.made("tril_triu", weights, {"diagonal": 0, "lower": True}, X=ones)
@@ -147,14 +147,14 @@ def _causal(weights: str, tracing: Tracing) -> str:
 
 
 def _hidden(weights: str, seen: str, tracing: Tracing) -> str:
-    """Weights with the smallest number where something is not seen."""
+    """Attention scores, with -inf where the mask `seen` is false."""
     lowest = tracing.constant_of(-math.inf, tracing.dtype(weights), weights)
     condition, x, y = of_one_shape([seen, weights, lowest], tracing)
     return tracing.made("where", weights, Condition=condition, X=x, Y=y)
 
 
 def dropped(x: str, rate: float, tracing: Tracing) -> str:
-    """A value of which each element is 0 with this probability, and larger for it else."""
+    """Dropout: each element of `x` is 0 with probability `rate`, else multiplied by `1 / (1 - rate)`."""
     made, mask = tracing.temp(x), tracing.temp(x)
     attrs = {"dropout_prob": rate, "dropout_implementation": "upscale_in_train"}
     tracing.op("dropout", {"X": x}, {"Out": made, "Mask": mask}, **attrs)
@@ -170,7 +170,7 @@ def _dropout(node: Any, tracing: Tracing, out: str) -> None:
         tracing.parts[node.name] = [made, None]
 
 
-# Norms.
+# Normalization.
 
 
 @aten("layer_norm", "native_layer_norm")
@@ -202,7 +202,7 @@ def _layer_norm(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def normed(x: str, axes: Sequence[int], epsilon: float, tracing: Tracing) -> str:
-    """A value less its mean along axes, divided by the root of its variance and epsilon."""
+    """`(x - mean) / sqrt(variance + epsilon)`, with mean and variance along axes."""
     reduced("reduce_mean", x, mean := tracing.temp(x), axes, True, tracing)
     apart = tracing.made("elementwise_sub", x, X=x, Y=mean)
     reduced("reduce_mean", tracing.made("square", x, X=apart), variance := tracing.temp(x), axes, True, tracing)
@@ -236,7 +236,7 @@ def _rms_norm(node: Any, tracing: Tracing, out: str) -> None:
     "_native_batch_norm_legit_no_training",
 )
 def _batch_norm(node: Any, tracing: Tracing, out: str) -> None:
-    """A batch norm with statistics of the batch, which are kept, or with those kept."""
+    """A batch norm with the batch's statistics, which update the running ones; in evaluation with the running ones."""
     kind = node.target.__name__
     x, scale, bias, *rest = node.args
     name = tracing.value(x)
@@ -278,7 +278,7 @@ def _plain_batch_norm(
     tracing: Tracing,
     out: str,
 ) -> None:
-    """A batch norm without scale and bias, or without statistics that are kept, out of sums."""
+    """A batch norm without scale, bias or running statistics, composed of elementwise ops and reductions."""
     x, scale, bias, mean, variance = given
     rank = len(tracing.dims(x))
     axes = [0, *range(2, rank)]
@@ -304,7 +304,7 @@ def _plain_batch_norm(
 
 
 def _share_kept(mean: str, kind: DType, tracing: Tracing) -> str:
-    """The share that statistics before a batch have in those after it: (n - 1) / n, for the n-th batch."""
+    """The weight (n - 1) / n of the old running statistics in the new ones, at the n-th batch."""
     count = f"{mean.removesuffix('running_mean')}num_batches_tracked"
     before = tracing.as_type(count, kind)
     after = tracing.scaled(before, 1.0, 1.0)
@@ -314,7 +314,7 @@ def _share_kept(mean: str, kind: DType, tracing: Tracing) -> str:
 
 
 def _of_channels(values: str, rank: int, tracing: Tracing) -> str:
-    """Values of channels with a dim of one element for each dim that comes after these."""
+    """Values of channels [channels] reshaped to [channels, 1, ...], to broadcast over `rank - 2` spatial dims."""
     if rank == 2:
         return values
     reshape(values, wide := tracing.temp(values), [tracing.dims(values)[0], *[1] * (rank - 2)], tracing)
@@ -324,7 +324,7 @@ def _of_channels(values: str, rank: int, tracing: Tracing) -> str:
 def _kept_statistics(
     x: str, axes: Sequence[int], mean: str, variance: str, momentum: float, tracing: Tracing
 ) -> tuple[str, str]:
-    """New running statistics: the mean of the batch, and the variance of a sample of which it is one."""
+    """The running mean and variance after a batch. The batch contributes its mean and its unbiased variance."""
     reduced("reduce_mean", x, here := tracing.temp(x), axes, True, tracing)
     apart = tracing.made("square", x, X=tracing.made("elementwise_sub", x, X=x, Y=here))
     reduced("reduce_mean", apart, spread := tracing.temp(x), axes, False, tracing)
@@ -375,7 +375,7 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
         tracing.parts[node.name] = [made, None, None]
 
 
-# Shares.
+# Softmax.
 
 
 @aten("softmax", "_softmax")
@@ -391,6 +391,6 @@ def _log_softmax(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def logs(x: str, out: str, axis: int, tracing: Tracing) -> None:
-    """`out` has the logarithms of the shares that `x` gives along an axis."""
+    """`out` is the log-softmax of `x` along an axis."""
     log_sum_exp(x, total := tracing.temp(out), [axis], True, tracing)
     tracing.op("elementwise_sub", {"X": x, "Y": total}, {"Out": out})

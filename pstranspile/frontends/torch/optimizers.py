@@ -1,4 +1,4 @@
-"""Optimizers of `torch.optim` as those of programs, group by group; their schedules, and the state they have by now."""
+"""Optimizers of `torch.optim` as optimizers of programs, by parameter group, with their schedules and state."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from pstranspile.runtime.values import Array
 
 
 class Group(NamedTuple):
-    """Parameters that are updated alike, by their names, and how."""
+    """A parameter group: the names of its parameters, and the optimizer that updates them."""
 
     parameters: tuple[str, ...]
     optimizer: Optimizer
     rates: tuple[float, ...]
-    """The learning rate of each step; of all steps, if it is one."""
+    """The learning rate of each step; a single rate is that of all steps."""
     kind: str
-    """The name of torch's class."""
+    """The class name of the torch optimizer."""
     states: Mapping[str, Mapping[str, Any]]
-    """What torch's optimizer keeps of each parameter by now, by torch's names."""
+    """The state that torch's optimizer has for each parameter, such as `exp_avg`, by parameter name."""
     maximize: bool = False
-    """Whether it makes the loss larger: rates and decays are negative, which is the same step to the last bit."""
+    """Whether the loss is maximized. Then rates and decays are negated, which gives the same step to the last bit."""
 
 
 OPTIMIZER_CODE = "torch-optimizer"
-"""The code of findings about what is not translated of an optimizer."""
+"""The code of findings about optimizers and options that are not translated."""
 
 REFUSED = ("differentiable",)
 """Options that are refused if they are set."""
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-"""The hooks of an optimizer, which no graph shows."""
+"""The attributes with an optimizer's hooks, which a graph does not contain."""
 
 
 def groups_of(
     optimizers: Any, names: Mapping[int, str], schedules: Any = None, steps: int | None = None
 ) -> list[Group]:
-    """The groups of one optimizer of torch, or of several; `names` has parameters' names by `id`.
+    """The parameter groups of a torch optimizer or a list of them; `names` maps a parameter's `id` to its name.
 
-    `schedules` is one of `torch.optim.lr_scheduler` or several, of whose rates the first `steps` are listed. Raises
-    DiagnosticError (`torch-optimizer`) for what is not translated, everything at once.
+    `schedules` is a scheduler of `torch.optim.lr_scheduler` or a list of them; the groups list their rates of the first
+    `steps` steps. Raises DiagnosticError (`torch-optimizer`) with a finding for everything that is not translated.
     """
     listed = _listed(optimizers)
     findings: list[Diagnostic] = []
@@ -91,7 +91,7 @@ def groups_of(
 
 
 def _listed(given: Any) -> list[Any]:
-    """One of a kind, several, or none, as a list."""
+    """A list of what is given: one object, a list or tuple of them, or None."""
     if given is None:
         return []
     return list(given) if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownArgumentType]
@@ -118,11 +118,11 @@ def _wrong_options(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 _Translation: TypeAlias = "Callable[[Mapping[str, Any], dict[str, Any]], Optimizer | str]"
-"""The optimizer of a group, with what all optimizers have in common; or why there is none."""
+"""Makes the optimizer of a group from torch's options and common arguments, or says why it can't be translated."""
 
 
 def _translated(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
-    """The optimizer of a group, or why there is none."""
+    """The optimizer of a group, or the reason why it can't be translated."""
     if kind not in TRANSLATED:
         return f"it is not translated; there are {', '.join(TRANSLATED)}"
     decay = _decay(group)
@@ -133,7 +133,7 @@ def _translated(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
 
 
 def single(optimizer: Optimizer) -> Optimizer:
-    """The same optimizer with numbers as programs in single precision have them."""
+    """The same optimizer with its numbers as attributes of single precision (`float` in place of `Double`)."""
     fields = {field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)}
     plain: dict[str, Any] = {name: float(value) for name, value in fields.items() if isinstance(value, Double)}
     if isinstance(optimizer.regularizer, L2):
@@ -142,12 +142,12 @@ def single(optimizer: Optimizer) -> Optimizer:
 
 
 def _number(given: Any) -> Double:
-    """A number or a tensor of one, in double precision."""
+    """A number, or a tensor of one element, in double precision."""
     return Double(float(given))
 
 
 def _decay(group: Mapping[str, Any]) -> Double:
-    """The weight decay of a group; negative beside a rate that is, so that what is subtracted stays what it is."""
+    """The weight decay of a group. With `maximize` it is negated like the rate, so their product is the same."""
     decay = group.get("weight_decay", 0.0)
     return _number(-decay if group.get("maximize") else decay)
 
@@ -232,7 +232,7 @@ TRANSLATED: Mapping[str, _Translation] = {
 """The optimizers of torch that are translated, by the names of their classes."""
 
 
-# The state that an optimizer has by now.
+# The state of an optimizer.
 
 
 _STATES: Mapping[str, Mapping[str, str]] = {
@@ -245,17 +245,20 @@ _STATES: Mapping[str, Mapping[str, str]] = {
     "Adamax": {"moment": "exp_avg", "inf_norm": "exp_inf"},
     "Adadelta": {"_avg_squared_grad": "square_avg", "_avg_squared_update": "acc_delta"},
 }
-"""Torch's name of each state of a parameter, by the program's; powers of beta are made of the number of steps."""
+"""For each torch optimizer, torch's name of a state by the program's. Powers of beta follow from torch's `step`."""
 
 _OF_GRADIENTS = ("momentum_buffer", "exp_avg", "grad_avg")
-"""Torch's states that are sums of gradients, and have their sign."""
+"""Torch's states that are linear in the gradients, and so change sign with `maximize`."""
 
 _POWERS = ("beta1_pow_acc", "beta2_pow_acc")
-"""States that hold a power of beta: after n steps that of n + 1."""
+"""States that hold a power of beta: `beta ** (n + 1)` after n steps."""
 
 
 def states_of(group: Group, param: str, variables: Mapping[str, str]) -> dict[str, Array]:
-    """The start values of a parameter's state variables, which are given by role, from what torch's optimizer has."""
+    """The initial values of a parameter's state variables, from torch's optimizer state.
+
+    `variables` maps a role such as `moment1` to the variable's name. A state that torch doesn't have yet is left out.
+    """
     held = group.states.get(param)
     if held is None:
         return {}
@@ -282,7 +285,10 @@ def states_of(group: Group, param: str, variables: Mapping[str, str]) -> dict[st
 def _rates(
     optimizers: Sequence[Any], schedules: Sequence[Any], steps: int | None, findings: list[Diagnostic]
 ) -> dict[tuple[int, int], tuple[float, ...]]:
-    """The rates of the first steps of each group (the number of its optimizer, its own number) with a schedule."""
+    """The rates of the first steps of each group with a schedule, by (index of optimizer, index of group).
+
+    Appends a finding to `findings` for each schedule that is not translated.
+    """
     result: dict[tuple[int, int], tuple[float, ...]] = {}
     for schedule in schedules:
         kind = type(schedule).__name__
@@ -305,9 +311,9 @@ def _rates(
 
 
 def _first_rates(schedule: Any, steps: int) -> tuple[list[tuple[float, ...]], list[str]]:
-    """The rates that a scheduler gives each group of its optimizer in the next steps, and what else of them it changes.
+    """The rates of each parameter group in the next `steps` steps, and the other options that the scheduler changes.
 
-    The scheduler and the optimizer stay as they are.
+    The scheduler and the optimizer are not changed.
     """
     mine = copy.copy(schedule)
     mine.__dict__.update({key: copy.copy(value) for key, value in schedule.__dict__.items() if key != "optimizer"})
@@ -328,24 +334,26 @@ def _first_rates(schedule: Any, steps: int) -> tuple[list[tuple[float, ...]], li
 
 
 _SETTINGS = ("momentum", "betas", "weight_decay", "alpha", "rho", "eps")
-"""The numbers of a group that a scheduler may change beside its rate."""
+"""The options of a group, besides the rate, that a scheduler may change."""
 
 
 # Clipping.
 
 
 Clipping: TypeAlias = ClipByValue | ClipByGlobalNorm | ClipByNorm
-"""How gradients are clipped before the updates."""
+"""A rule by which gradients are clipped before the updates."""
 
 NORM_EPSILON = 1e-6
-"""What torch adds to the norm that gradients are divided by."""
+"""The number that torch adds to the norm before it divides gradients by it."""
 
 
 def clip_grad_norm(max_norm: float) -> Clipping:
-    """Clipping as of `torch.nn.utils.clip_grad_norm_`: one factor for all, so that the norm is at most `max_norm`."""
+    """Clipping as in `torch.nn.utils.clip_grad_norm_`: all gradients are scaled so that their total norm is at most
+    `max_norm`.
+    """
     return ClipByGlobalNorm(float(max_norm), epsilon=NORM_EPSILON)
 
 
 def clip_grad_value(clip_value: float) -> Clipping:
-    """Clipping as of `torch.nn.utils.clip_grad_value_`: each element of all gradients within `clip_value` of 0."""
+    """Clipping as in `torch.nn.utils.clip_grad_value_`: each element is limited to [-`clip_value`, `clip_value`]."""
     return ClipByValue(float(clip_value))

@@ -1,4 +1,4 @@
-"""LSTM, GRU and plain recurrent layers as static recurrences: what is outside of them for all steps at once."""
+"""LSTM, GRU and plain recurrent layers as static recurrences; input products are computed for all steps at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pstranspile.frontends.torch.tracing import Tracing, aten
 
 
 class _Weights(NamedTuple):
-    """The weights of a layer in one direction: of its input, of its state, and their biases ("" for none)."""
+    """The variables of a layer's weights in one direction: input and state weights, and their biases ("" for none)."""
 
     entering: str
     kept: str
@@ -60,7 +60,7 @@ def _recurrent(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _of_layer(start: str, at: int, tracing: Tracing) -> str:
-    """The state [rows, width] that a layer begins with, of those of all [layers, rows, width]."""
+    """The initial state [rows, width] of layer `at`, a slice of the states [layers, rows, width] of all layers."""
     attrs = {"axes": [0], "decrease_axis": [0], "starts": [at], "ends": [at + 1]}
     return tracing.made("slice", start, attrs, Input=start)
 
@@ -72,9 +72,9 @@ def _stacked(parts: list[str], of: str, tracing: Tracing) -> str:
 def _direction(
     kind: str, x: str, starts: Sequence[str], weights: _Weights, backwards: bool, of: str, tracing: Tracing
 ) -> tuple[str, list[str]]:
-    """What a layer makes in one direction: outputs [steps, rows, width], and states [1, rows, width] at the end.
+    """A layer in one direction: its outputs [steps, rows, width], and its final states [1, rows, width] each.
 
-    Of a bias that is added to what comes from the state, all but a GRU's is added for all steps at once.
+    The bias of the state is added for all steps at once, except in a GRU, which multiplies it by its reset gate.
     """
     if backwards:
         x = tracing.made("reverse", x, {"axis": [0]}, X=x)
@@ -107,14 +107,14 @@ def _direction(
 
 
 def _long(given: Value, inside: Value, before: list[Value]) -> list[Value]:
-    """A step of an LSTM, whose gates are those to enter, to forget, the new value, and to leave."""
+    """A step of an LSTM: its output and cell state. The blocks are input gate, forget gate, cell, output gate."""
     enter, forget, new, leave = split(given + inside, 4, dim=1)
     cell = unary("sigmoid", forget) * before[1] + unary("sigmoid", enter) * unary("tanh", new)
     return [unary("sigmoid", leave) * unary("tanh", cell), cell]
 
 
 def _gated(given: Value, inside: Value, before: list[Value]) -> list[Value]:
-    """A step of a GRU, whose gates are those to reset and to keep, and the new value."""
+    """A step of a GRU: its state. The blocks are reset gate, update gate, new value."""
     (reset_x, keep_x, new_x), (reset_h, keep_h, new_h) = split(given, 3, dim=1), split(inside, 3, dim=1)
     reset, keep = unary("sigmoid", reset_x + reset_h), unary("sigmoid", keep_x + keep_h)
     new = unary("tanh", new_x + reset * new_h)
@@ -127,4 +127,4 @@ _CELLS: dict[str, Callable[[Value, Value, list[Value]], list[Value]]] = {
     "rnn_tanh": lambda given, inside, _: [unary("tanh", given + inside)],
     "rnn_relu": lambda given, inside, _: [unary("relu", given + inside)],
 }
-"""The step of each kind of layer: from what enters, what its state makes, and its states before."""
+"""The step of each kind of layer: a function of the input product, the state product, and the previous states."""

@@ -1,4 +1,4 @@
-"""A model with its loss as one op of a program: torch computes the loss and all gradients as it is called."""
+"""A model with its loss as one op of a program, which calls torch for the loss and all gradients."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from pstranspile.runtime.kernels.programs.modules import HERE, Given, Made, hold
 from pstranspile.runtime.values import Array, SelectedRows
 
 _PREFIX = "model."
-"""How the module of a step calls the model's parameters."""
+"""The prefix of the model's parameters in the module of a step."""
 
 _SOURCES = count(1)
 
 
 class Shared(NamedTuple):
-    """The names of a model's parameters and buffers, by what a step does with them."""
+    """The names of a model's parameters and buffers, by their use in a step."""
 
     parameters: tuple[str, ...]
-    """Those whose gradients are arrays."""
+    """Trained parameters with dense gradients."""
     tables: tuple[str, ...]
-    """Those whose gradients are sparse rows."""
+    """Trained parameters with gradients of sparse rows."""
     fixed: tuple[str, ...]
-    """Those that a step reads: parameters that are not trained, and buffers that it leaves as they are."""
+    """Parameters that are not trained, and buffers that a step does not change."""
     buffers: tuple[str, ...]
-    """Those that it changes."""
+    """Buffers that a step changes."""
 
 
 class TorchStep:
-    """Calls a model with its loss, and takes the gradients.
+    """Calls a model with its loss, and computes the gradients.
 
     `location` is the line of the user's function that gives the loss.
     """
@@ -55,7 +55,7 @@ class TorchStep:
         hold(self.source, self)
 
     def _learn(self, batch: Any) -> None:
-        """Makes a step with a batch, which changes nothing, to see what it does. Raises DiagnosticError."""
+        """Sets `shared` and the shapes from a trial step that leaves the model unchanged. Raises DiagnosticError."""
         torch = torch_library()
         parameters = dict(self._model.named_parameters())
         buffers = dict(self._model.named_buffers())
@@ -78,7 +78,7 @@ class TorchStep:
         )
 
     def _drawing(self) -> DiagnosticError:
-        """The error of a model that draws random numbers, of which each process would draw its own."""
+        """The error for a model that draws random numbers, which would differ between processes."""
         dropouts = [
             name
             for name, module in self._model.named_modules()
@@ -93,9 +93,9 @@ class TorchStep:
     def _called(
         self, trained: Mapping[str, Any], others: Mapping[str, Any], batch: Sequence[Any]
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """The loss, the gradient of each trained tensor (None: it has none), and the other tensors after the step.
+        """The loss, the gradient of each trained tensor (None where it has none), and the other tensors after the step.
 
-        Raises DiagnosticError, with the user's line for what the model raises.
+        Raises DiagnosticError at the user's line if the model raises an exception.
         """
         torch = torch_library()
         leaves = {name: tensor.requires_grad_() for name, tensor in trained.items()}
@@ -138,7 +138,7 @@ class TorchStep:
         return Made(_array(loss).reshape(1), dense, rows, kept)
 
     def _require_same(self, given: Given) -> None:
-        """Raises DiagnosticError if the program was made of another model."""
+        """Raises DiagnosticError if the program was made from another model: its names of tensors differ."""
         own = {*self.shared.parameters, *self.shared.tables, *self.shared.fixed, *self.shared.buffers}
         there = {*given.parameters, *given.tables, *given.fixed, *given.buffers}
         if own != there or {*given.inputs} != {*self.inputs}:
@@ -148,7 +148,7 @@ class TorchStep:
 
 
 def _random_states(torch: Any) -> list[Any]:
-    """The states of torch's random numbers."""
+    """The states of torch's random number generators, of the CPU and of each CUDA device."""
     on_devices: list[Any] = (
         torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     )
@@ -156,7 +156,7 @@ def _random_states(torch: Any) -> list[Any]:
 
 
 def _sparse_tables(torch: Any, model: Any) -> Iterable[str]:
-    """The names of the tables of embeddings with sparse gradients."""
+    """The names of the embedding tables that have sparse gradients."""
     kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
     weights = {id(module.weight) for module in model.modules() if isinstance(module, kinds) and module.sparse}
     return [name for name, parameter in model.named_parameters() if id(parameter) in weights]
@@ -167,7 +167,7 @@ def _array(tensor: Any) -> Array:
 
 
 def _dense(gradient: Any, tensor: Any, like: Array) -> Array:
-    """A gradient as an array of the dims of the variable; zeros where a step does not use the parameter."""
+    """A gradient as an array of the shape and type of `like`; zeros for a parameter that the step does not use."""
     if gradient is None:
         return np.zeros_like(like)
     return (
@@ -178,7 +178,7 @@ def _dense(gradient: Any, tensor: Any, like: Array) -> Array:
 
 
 def _rows(gradient: Any, like: Array) -> SelectedRows:
-    """A gradient as sparse rows, each once; none where a step does not use the table."""
+    """A gradient as sparse rows, each at most once; no rows for a table that the step does not use."""
     if gradient is None:
         return SelectedRows(np.zeros(0, "int64"), np.zeros((0, *like.shape[1:]), like.dtype), len(like))
     if not gradient.is_sparse:

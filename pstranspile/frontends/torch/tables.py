@@ -1,4 +1,4 @@
-"""ATen operators that look up rows of tables, one by one or in bags, as ops of a program."""
+"""ATen operators that look up rows of embedding tables, one by one or in bags, as ops of a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _embedding(node: Any, tracing: Tracing, out: str) -> None:
     made = tracing.temp(out) if scalar else out
     if padding < 0 or (not sparse and _stays_zero(weight, padding, tracing)):
         looked_up(tracing.value(weight), ids, made, padding, sparse, tracing)
-    else:  # its row is what it is, and gets no gradient
+    else:  # the padding row keeps its value, and gets no gradient
         looked_up(tracing.value(weight), ids, rows := tracing.temp(out), -1, sparse, tracing)
         kept = tracing.made("assign", out, X=rows)
         here = compared("equal", ids, tracing.constant_of(padding, DType.INT64, out), tracing)
@@ -40,7 +40,7 @@ def _embedding(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
-    """Whether the row `padding` of a table is 0, and nothing that is computed of the table changes it."""
+    """Whether row `padding` of a table is 0 and stays so: all uses of the table are embeddings with this padding."""
     array = tracing.arrays.get(tracing.value(weight))
     alike = all(
         user.target.__name__.startswith("embedding.") and argument(user, 2, "padding_idx", -1) == padding
@@ -50,7 +50,7 @@ def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
 
 
 def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, tracing: Tracing) -> None:
-    """`out` has the rows of a table that ids (i64) name: 0 for the id `padding` (-1: for none)."""
+    """`out` is the rows of a table with these ids (i64), with zeros for the id `padding` (-1: no padding)."""
     attrs = {"is_sparse": sparse, "padding_idx": padding}
     tracing.op("lookup_table_v2", {"W": weight, "Ids": ids}, {"Out": out}, **attrs)
 
@@ -75,7 +75,7 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
     bags = _InRows(tracing) if matrix is not None else _AtOffsets(tracing, tracing.value(offsets), rows, last)
     if mode == _MAX:
         made = bags.largest(_left_out(rows, counted_in, -math.inf, tracing))
-        if counted_in is not None:  # a bag of nothing else is 0
+        if counted_in is not None:  # a bag with ids of padding only gives 0
             empty = compared("equal", made, tracing.constant_of(-math.inf, tracing.dtype(made), out), tracing)
             made = _left_out(made, tracing.made("logical_not", out, X=empty), 0.0, tracing)
     else:
@@ -86,7 +86,7 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _other_than(padding: int, ids: str, tracing: Tracing) -> str:
-    """Whether each id is another one than that of padding, with a dim for the elements of its row."""
+    """Whether each id differs from `padding`, with a last dim of 1 to broadcast over the elements of a row."""
     other = compared("not_equal", ids, tracing.constant_of(padding, DType.INT64, ids), tracing)
     with_x_shape("unsqueeze2", other, wide := tracing.temp(ids), tracing, axes=[len(tracing.dims(ids))])
     tracing.draft.stop_gradient.add(wide)
@@ -94,7 +94,7 @@ def _other_than(padding: int, ids: str, tracing: Tracing) -> str:
 
 
 def _left_out(rows: str, kept: str | None, number: float, tracing: Tracing) -> str:
-    """Rows with a number in place of those that are not kept (None: all are)."""
+    """The rows, with `number` where the mask `kept` is false (None: all rows are kept)."""
     if kept is None:
         return rows
     filler = tracing.constant_of(number, tracing.dtype(rows), rows)
@@ -103,7 +103,7 @@ def _left_out(rows: str, kept: str | None, number: float, tracing: Tracing) -> s
 
 
 def _mean_of_bags(total: str, bags: _InRows | _AtOffsets, rows: str, kept: str | None, tracing: Tracing) -> str:
-    """Sums of bags divided by how many ids each has; 0 for a bag without any."""
+    """The sums of bags divided by their numbers of ids, padding left out; 0 for a bag without ids."""
     if kept is None and isinstance(bags, _InRows):
         width = tracing.size(rows, 1)
         if not is_code(width):
@@ -120,7 +120,7 @@ def _mean_of_bags(total: str, bags: _InRows | _AtOffsets, rows: str, kept: str |
 
 
 def _matrix(indices: Any, offsets: Any, tracing: Tracing) -> str | None:
-    """The matrix of ids, a row for each bag, that indices and offsets were made of; None if they are no such."""
+    """The matrix of ids [bags, ids] that was flattened into indices and offsets; None if there was none."""
     if indices.op != "call_function" or not indices.target.__name__.startswith(("view", "reshape")):
         return None
     if offsets.op != "call_function" or not offsets.target.__name__.startswith("arange"):
@@ -140,17 +140,17 @@ class _InRows:
         self.tracing = tracing
 
     def total(self, rows: str) -> str:
-        """The sum of each bag [bags, width] of rows [bags, ids, width]."""
+        """The sums [bags, width] of rows [bags, ids, width]."""
         reduced("reduce_sum", rows, made := self.tracing.temp(rows), [1], False, self.tracing)
         return made
 
     def largest(self, rows: str) -> str:
-        """The largest elements of each bag, as `total`."""
+        """The maxima [bags, width] of rows [bags, ids, width]."""
         return picked("max", rows, rows, 1, False, self.tracing)[0]
 
 
 class _AtOffsets:
-    """Bags of which each begins at an offset into rows [ids, width]; with `last` the last offset is their end."""
+    """Bags that begin at offsets into rows [ids, width]; with `last` the last offset is the end of the last bag."""
 
     def __init__(self, tracing: Tracing, offsets: str, rows: str, last: bool):
         self.tracing = tracing
@@ -161,7 +161,7 @@ class _AtOffsets:
         self._bags = ""
 
     def bags(self) -> str:
-        """The number of the bag of each id [ids, 1]: of offsets at or before it, less one."""
+        """The index of the bag of each id [ids, 1]: the number of offsets at or before the id, less one."""
         if not self._bags:
             tracing, of = self.tracing, self.offsets
             begins = of
@@ -183,7 +183,7 @@ class _AtOffsets:
         return self._bags
 
     def total(self, rows: str) -> str:
-        """The sum of each bag [bags, width]."""
+        """The sums [bags, width] of rows [ids, width]."""
         tracing, kind = self.tracing, self.tracing.dtype(rows)
         expand(
             tracing.constant_of(0, kind, rows),
@@ -196,7 +196,7 @@ class _AtOffsets:
         return tracing.made("scatter_nd_add", rows, X=zeros, Index=self.bags(), Updates=rows)
 
     def largest(self, rows: str) -> str:
-        """The largest elements of each bag; 0 for a bag without ids."""
+        """The maxima [bags, width] of rows [ids, width]; 0 for a bag without ids."""
         tracing, ends = self.tracing, self.offsets
         if not self.last:
             whole = tracing.as_type(tracing.measured(self.ids), DType.INT64)

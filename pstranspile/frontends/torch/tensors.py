@@ -1,4 +1,4 @@
-"""ATen operators about dims and places of elements as ops of a program."""
+"""ATen operators on the shape of tensors and the order of their elements as ops of a program."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduc
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
-# Other dims.
+# Shapes.
 
 
 def reshaped(x: str, out: str, dims: Sequence[int], tracing: Tracing) -> None:
-    """`out` is `x` with these dims: numbers or codes."""
+    """`out` is `x` reshaped to these dims: numbers, or codes of numbers that are known at run time only."""
     if list(dims) == sizes_of(x, tracing):
         tracing.alias(out, x)
     else:
@@ -101,7 +101,7 @@ def _broadcast(node: Any, tracing: Tracing, out: str) -> None:
 @aten("repeat", "tile")
 def _repeat(node: Any, tracing: Tracing, out: str) -> None:
     x, times = tracing.value(node.args[0]), tracing.numbers_of(node.args[1])
-    missing = len(times) - max(len(tracing.dims(x)), 1)  # a value without dims is held along one
+    missing = len(times) - max(len(tracing.dims(x)), 1)  # a value without dims is stored with one dim of 1
     if missing > 0:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[*range(missing)])
         x = wide
@@ -109,7 +109,7 @@ def _repeat(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def repeated(x: str, out: str, times: Sequence[int], tracing: Tracing) -> None:
-    """`out` is `x` so many times along each dim."""
+    """`out` is `x` repeated `times[axis]` times along each axis."""
     listed = [-1 if is_code(count) else count for count in times]
     inputs: dict[str, Any] = {"X": x}
     if -1 in listed:
@@ -131,7 +131,7 @@ def _interleave(node: Any, tracing: Tracing, out: str) -> None:
     reshape(many, out, tracing.shape_of(node.meta["val"], out), tracing)
 
 
-# Put together, and cut.
+# Concatenation and slices.
 
 
 @aten("cat", "concat")
@@ -241,7 +241,7 @@ def _select(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("slice_scatter", "select_scatter")
 def _scattered(node: Any, tracing: Tracing, out: str) -> None:
-    """A value with a part of it replaced: what comes before, the part, and what comes after."""
+    """A tensor with a slice replaced: the part before the slice, the new part, and the part after it, concatenated."""
     x, part = (tracing.value(arg) for arg in node.args[:2])
     if node.target.__name__.startswith("select"):
         axis, at = node.args[2] % len(tracing.dims(x)), node.args[3]
@@ -307,7 +307,7 @@ def _pad(node: Any, tracing: Tracing, out: str) -> None:
     for at in range(len(pads) // 2):
         sides[rank - 1 - at] = (pads[2 * at], pads[2 * at + 1])
     for axis, (before, after) in enumerate(sides):
-        if min(before, after) < 0:  # less than nothing is cut off
+        if min(before, after) < 0:  # negative padding cuts elements off
             size = tracing.size(x, axis)
             end = tracing.integer("Add", size, min(after, 0))
             cut(x, part := tracing.temp(x), axis, max(-before, 0), end, 1, tracing)
@@ -320,7 +320,7 @@ def _pad(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _pad_image(x: str, out: str, mode: str, sides: Sequence[tuple[int, int]], tracing: Tracing) -> None:
-    """`out` is `x` continued along its last one or two dims by what it has there."""
+    """`out` is `x` padded along its last one or two dims with its own elements, as `mode` says."""
     modes = {"reflect": "reflect", "replicate": "edge"}
     if mode not in modes or len(sides) not in (3, 4) or any(pair != (0, 0) for pair in sides[:2]):
         raise Refused(f"it pads by {mode} other than the last dims of images or rows of them")
@@ -360,7 +360,7 @@ def _eye(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def numbered(count: int, of: str, tracing: Tracing) -> str:
-    """The whole numbers from 0 to a number or the code of one (i64)."""
+    """The numbers 0 to `count - 1` (i64), where `count` is a number or a code."""
     bounds = [tracing.as_type(tracing.measured(number), DType.INT64) for number in (0, count, 1)]
     line = tracing.made("range", of, Start=bounds[0], End=bounds[1], Step=bounds[2])
     tracing.draft.stop_gradient.add(line)
@@ -400,7 +400,7 @@ def _index_select(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
-    """`out` has the elements of `x` along an axis that an index of any dims names."""
+    """`out` has the slices of `x` along an axis whose numbers are in `index`, a tensor of any shape."""
     sizes, chosen = sizes_of(x, tracing), sizes_of(index, tracing)
     flat = index
     if len(chosen) != 1 or tracing.is_scalar(index):
@@ -450,7 +450,10 @@ def _index(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _indices(listed: Sequence[Any], x: str, tracing: Tracing) -> list[tuple[int, str]]:
-    """The dims that are indexed, each with whole numbers counted from the beginning; a mask gives those it has."""
+    """The axes that are indexed, each with an index (i64) of non-negative numbers.
+
+    A mask of n dims is replaced by n indices: the positions of its true elements.
+    """
     result: list[tuple[int, str]] = []
     axis = 0
     for index in listed:
@@ -476,7 +479,7 @@ def _indices(listed: Sequence[Any], x: str, tracing: Tracing) -> list[tuple[int,
 
 
 def _together(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
-    """Indices of several dims as positions in all of them [..., dims], and how many dims come before the last."""
+    """Indices broadcast and joined as positions [..., number of indices], and the number of dims before the last."""
     names = of_one_shape(list(indices), tracing)
     rank = len(tracing.dims(names[0]))
     columns: list[str] = []
@@ -501,7 +504,7 @@ def _gather(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def gathered(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
-    """`out` has, for each place of an index, the element of `x` whose place along the axis it is (`torch.gather`)."""
+    """`out` is `torch.gather(x, axis, index)`."""
     sizes, wanted = sizes_of(x, tracing), sizes_of(index, tracing)
     for at, (one, other) in enumerate(zip(sizes, wanted, strict=True)):
         if at != axis and one != other:
@@ -522,7 +525,7 @@ def _extreme(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) -> tuple[str, str]:
-    """The largest (`max`) or smallest (`min`) elements along an axis and their places.
+    """The maxima (`max`) or minima (`min`) along an axis, and their indices.
 
     The gradient goes to the first of equal elements, as in torch.
     """
@@ -553,7 +556,7 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
         at = 2 if kind == "kthvalue" else 1
         axis, keep = argument(node, at, "dim", -1) % max(rank, 1), bool(argument(node, at + 1, "keepdim", False))
         size = tracing.size(x, axis)
-    # of two in the middle, a median is the lower
+    # of two middle elements, the median is the lower
     count = (
         tracing.number_of(node.args[1])
         if kind == "kthvalue"
@@ -584,7 +587,7 @@ def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _ordered(x: str, of: str, axis: int, count: int, *, largest: bool, tracing: Tracing) -> list[str]:
-    """So many elements along an axis, from the largest or from the smallest on, and their places."""
+    """The `count` largest or smallest elements along an axis, sorted, and their indices."""
     rank = len(tracing.dims(x))
     given = swapped(x, axis, rank - 1, tracing)
     given = given if largest else tracing.scaled(given, -1.0)
@@ -625,7 +628,7 @@ def _masked_select(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("unfold")
 def _unfold(node: Any, tracing: Tracing, out: str) -> None:
-    """Windows of an axis, whose elements come last."""
+    """Sliding windows along an axis; the elements of a window are the last dim."""
     x, width, step = tracing.value(node.args[0]), int(node.args[2]), int(node.args[3])
     rank = len(tracing.dims(x))
     axis = node.args[1] % rank
@@ -686,7 +689,7 @@ def _index_put(node: Any, tracing: Tracing, out: str) -> None:
 def _put_behind(
     x: str, given: Sequence[tuple[int, str]], value: str, out: str, tracing: Tracing, *, adds: bool
 ) -> None:
-    """Writes elements by indices of dims that are not the first ones, with these dims turned to the front and back."""
+    """Writes elements at indices of axes that are not the first ones: transposes them to the front, and back."""
     axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
     others = [axis for axis in range(rank) if axis not in axes]
     rows, width = _together([index for _, index in given], tracing)
@@ -713,7 +716,7 @@ def _is_one(value: str, tracing: Tracing) -> bool:
 
 
 def _put_where(x: str, mask: str, axis: int, value: str, out: str, tracing: Tracing) -> None:
-    """`out` is `x` with one number where a mask of the dims from `axis` on holds."""
+    """`out` is `x` with one value where a mask is true; the mask has the dims of `x` from `axis` on."""
     missing = len(tracing.dims(x)) - axis - len(tracing.dims(mask))
     if missing:
         rank = len(tracing.dims(mask))
@@ -725,7 +728,7 @@ def _put_where(x: str, mask: str, axis: int, value: str, out: str, tracing: Trac
 
 
 def put(x: str, places: str, updates: str, out: str, tracing: Tracing, *, adds: bool) -> None:
-    """`out` is `x` with updates added at places, or in their stead: where several meet, their mean."""
+    """`out` is `x` with updates added at positions [..., dims], or assigned: the mean of several at one position."""
     if adds:
         tracing.op("scatter_nd_add", {"X": x, "Index": places, "Updates": updates}, {"Out": out})
         return
@@ -771,7 +774,7 @@ def _scatter(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> str:
-    """For each element of an index along an axis its place in all dims: [..., rank]."""
+    """The full positions [..., rank] of an index along one axis; in other axes an element's own position."""
     columns: list[str] = []
     for at, size in enumerate(sizes):
         if at == axis:

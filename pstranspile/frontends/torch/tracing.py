@@ -1,4 +1,4 @@
-"""A program while it is made of the nodes of a graph of ATen operators."""
+"""A program under construction, made from the nodes of a graph of ATen operators."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _DTYPES = {
     "uint8": DType.UINT8,
     "bool": DType.BOOL,
 }
-"""Element types of programs by torch's names."""
+"""The element types of programs, by torch's names."""
 
 _NUMPY = {DType.FP32: "float32", DType.FP64: "float64", DType.INT64: "int64", DType.INT32: "int32", DType.BOOL: "bool"}
-"""numpy's names of the element types that constants of a program have."""
+"""Numpy's names of the element types that constants of a program may have."""
 
 FLOATS = (DType.FP32, DType.FP64)
-"""The element types that are computed with."""
+"""The floating-point element types."""
 
 
 def dtype_of(kind: Any) -> DType:
-    """The element type that torch calls `kind`. Raises Refused for one that programs have not."""
+    """The element type for torch's dtype `kind`. Raises Refused if programs have no such type."""
     name = str(kind).removeprefix("torch.")
     if name not in _DTYPES:
         raise Refused(f"its elements are {name}; the values of a program are f32, f64, whole numbers or flags")
@@ -54,22 +54,26 @@ _EXPRESSIONS = {
     "Max": "Max",
     "Min": "Min",
 }
-"""The operations of expressions of sizes, by the names of sympy's and torch's classes."""
+"""The operations in expressions of sizes, by the names of the classes of sympy and torch."""
 
 
 class Tracing(Reading):
-    """The variables that the values of a graph are in. Parameters, buffers and the batch have the user's names."""
+    """A program under construction, and the variables with the values of a graph's nodes.
+
+    Parameters, buffers and tensors of the batch keep the user's names. A size is a number, or a code: an integer that
+    stands for a size known at run time only (`is_code`).
+    """
 
     def __init__(self, captured: Captured, arrays: Mapping[str, Array]):
         super().__init__(_Empty(), {}, {}, version=0, size=sum(array.nbytes for array in arrays.values()))
         self.captured = captured
         self.arrays = arrays
         self.names: dict[str, str] = {}
-        """The variable of each node of one tensor."""
+        """The variable of each node whose value is one tensor."""
         self.parts: dict[str, list[str | None]] = {}
-        """The variables of each node of several tensors; None for those that are not made."""
+        """The variables of each node whose value is several tensors; None for tensors that are not computed."""
         self.integers: dict[str, int] = {}
-        """The whole number of each node of one, or the code of it."""
+        """The integer of each node whose value is one, or its code."""
         self._shapes: dict[str, tuple[Any, ...]] = {}
         self._dims: dict[str, int] = {}
         self._constants: dict[tuple[DType, str], str] = {}
@@ -78,7 +82,7 @@ class Tracing(Reading):
     # Nodes
 
     def begin(self, node: Any) -> str:
-        """The variable that the value of a node goes to; ops made from now on come from the node's line."""
+        """Makes the variable for a node's value; the ops added next have the node's line as origin."""
         self.come_from(node)
         name = node.name if node.name not in self._taken else self.draft.names.mint(node.name)
         self._taken.add(name)
@@ -87,19 +91,19 @@ class Tracing(Reading):
         return name
 
     def come_from(self, node: Any) -> None:
-        """Has ops that are made from now on come from the line of a node; from none of None."""
+        """Sets the origin of the ops added next to the user's line of a node; None for no origin."""
         location = user_line(node.meta.get("stack_trace")) if node is not None else None
         self.draft.origin = Origin("main", 0, -1, location) if location is not None else None
 
     def note(self, name: str, value: Any) -> None:
-        """Keeps the dims that torch has found for a value."""
+        """Records the dims of a variable, from torch's tensor `value`."""
         if hasattr(value, "shape"):
             self._shapes[name] = tuple(value.shape)
             if not value.shape:
                 self.scalars.add(name)
 
     def declare(self, name: str, value: Any, *, fed: bool = False) -> None:
-        """Declares a variable of the dims and the element type of a tensor."""
+        """Declares a variable with the shape and element type of a tensor; with `fed`, as an input of the program."""
         shape = tuple(-1 if _is_symbol(dim) else int(dim) for dim in value.shape) or (1,)
         tensor = TensorType(dtype_of(value.dtype), shape)
         if fed:
@@ -118,13 +122,13 @@ class Tracing(Reading):
         self.note(name, value)
 
     def value(self, arg: Any) -> str:
-        """The variable of an argument that is a tensor."""
+        """The variable of an argument that is a tensor. Raises Refused if it was not translated."""
         if arg.name not in self.names:
             raise Refused(f"it takes {arg.name}, a number that is computed in a way that is not translated")
         return self.names[arg.name]
 
     def size(self, value: str, axis: int) -> int:
-        """The size of a value along an axis, or the code of it."""
+        """The size of a variable along an axis, or its code."""
         shape = self._shapes.get(value)
         if shape is None or axis >= len(shape):
             return super().size(value, axis)
@@ -134,9 +138,9 @@ class Tracing(Reading):
         return self.code_of(dim.node.expr, value, axis)
 
     def code_of(self, expr: Any, value: str, axis: int) -> int:
-        """The code of a number that torch has as an expression of sizes: that of a value along an axis.
+        """The number or code for torch's expression of a size, which is that of a variable along an axis.
 
-        Raises Refused for one that neither that value has, which is still to be made, nor others give.
+        Raises Refused if the variable does not exist yet and the size does not follow from known ones.
         """
         text = str(expr)
         if text not in self._dims:
@@ -149,7 +153,7 @@ class Tracing(Reading):
         return self._dims[text]
 
     def _computed(self, expr: Any) -> int | None:
-        """The number or code of an expression of sizes that are known by now; None if it has others."""
+        """The number or code of an expression of known sizes; None if it contains an unknown one."""
         if expr.is_Integer:
             return int(expr)
         if expr.is_Symbol:
@@ -166,17 +170,17 @@ class Tracing(Reading):
         return first
 
     def integer(self, kind: str, left: int, right: int) -> int:
-        """What an operation such as `Mul` makes of two numbers or codes."""
+        """The result of an operation such as `Mul` on two numbers or codes."""
         return number_made(kind, left, right, self.sizes)
 
     def shape_of(self, value: Any, name: str) -> list[int]:
-        """The dims of a tensor of the graph: numbers, and codes of those that are known at run time only."""
+        """The dims of a tensor of the graph: numbers, or codes for dims that are known at run time only."""
         return [
             int(d) if not _is_symbol(d) else self.code_of(d.node.expr, name, at) for at, d in enumerate(value.shape)
         ]
 
     def number_of(self, arg: Any) -> int:
-        """A whole number, or the code of one that is known at run time only."""
+        """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
         if hasattr(arg, "name"):
             if arg.name not in self.integers:
                 raise Refused(f"it takes {arg.name}, a number that is computed in a way that is not translated")
@@ -184,7 +188,7 @@ class Tracing(Reading):
         return int(arg)
 
     def numbers_of(self, args: Sequence[Any]) -> list[int]:
-        """Whole numbers, or codes."""
+        """Integer arguments, or their codes. Raises Refused as `number_of`."""
         return [self.number_of(arg) for arg in args]
 
     # Values
@@ -194,7 +198,7 @@ class Tracing(Reading):
         return self.tensor(value).dtype
 
     def op(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: object) -> None:
-        """An op from values to values, by name. Numbers that f32 can't hold stay what they are beside f64."""
+        """Adds an op. If an input is f64, attributes that f32 can't represent keep double precision."""
         if any(isinstance(attr, float) and float32(attr) != attr for attr in attrs.values()):
             names = [name for held in inputs.values() for name in ([held] if isinstance(held, str) else held)]
             if any(self.dtype(name) is DType.FP64 for name in names):
@@ -202,11 +206,11 @@ class Tracing(Reading):
         super().op(op_type, inputs, outputs, **attrs)
 
     def temp(self, of: str) -> str:
-        """A name for a value in between."""
+        """A new name for an intermediate value."""
         return self.draft.names.mint(f"{of}.part")
 
     def constant_of(self, number: float, kind: DType, of: str) -> str:
-        """A variable of one element with this number; `of` is what it is for."""
+        """A variable of one element with this number, named after `of`. Raises Refused for other element types."""
         if kind not in _NUMPY:
             raise Refused(f"it has a number of type {kind.name.lower()}, which constants of a program have not")
         key = (kind, repr(number))
@@ -222,16 +226,16 @@ class Tracing(Reading):
         return self._constants[key]
 
     def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
-        """A value that is another one times a number, plus a number."""
+        """A new variable with `value * factor + bias`."""
         self.scale(value, out := self.temp(value), factor, bias)
         return out
 
     def scale(self, value: str, out: str, factor: float, bias: float = 0.0) -> None:
-        """`out` is a value times a number, plus a number."""
+        """`out` is `value * factor + bias`."""
         self.op("scale", {"X": value}, {"Out": out}, scale=factor, bias=bias)
 
     def finish_loss(self, name: str) -> str:
-        """The variable that the loss is, of one element."""
+        """The variable of the loss. Raises Refused unless it has one element."""
         dims = self.dims(name)
         if dims not in ((), (1,)):
             raise Refused(f"the loss has the dims {list(dims)}; it must be one element")
@@ -249,14 +253,17 @@ class _Empty:
 
 
 Reader: TypeAlias = Callable[[Any, Tracing, str], None]
-"""Adds the ops of a node to the program, which writes its value to the variable of this name. Raises Refused."""
+"""A function that adds the ops of a node to the program; the variable of the given name gets the node's value.
+
+Raises Refused if the node can't be translated.
+"""
 
 READERS: dict[str, Reader] = {}
 """The reader of each ATen operator."""
 
 
 def aten(*operators: str) -> Callable[[Reader], Reader]:
-    """Registers the reader of operators: `add.Tensor`; without an overload it is that of all of them."""
+    """Registers the reader of operators such as `add.Tensor`; a name without overload is for all overloads."""
 
     def register(reader: Reader) -> Reader:
         for name in operators:
@@ -277,7 +284,7 @@ def is_known(operator: str) -> bool:
 
 
 def argument(node: Any, at: int, name: str, default: Any = None) -> Any:
-    """An argument of a node, by place or by name; `default` where it is not given."""
+    """The argument of a node at position `at` or by keyword; `default` if it is not given."""
     if len(node.args) > at:
         return node.args[at]
     return node.kwargs.get(name, default)

@@ -42,11 +42,11 @@ from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, array_of
 
 _FAMILIES = (drawn, elements, images, losses, networks, recurrent, tables, tensors)
-"""The modules that read operators."""
+"""The modules with the readers of operators."""
 
 
 def operators() -> dict[str, list[str]]:
-    """The ATen operators that are translated, by family: `max.dim`, or `add` for all overloads of this name."""
+    """The ATen operators that are translated, by module: `max.dim`, or `add` for all overloads of `add`."""
     made = {family.__name__.rpartition(".")[2]: family.__name__ for family in _FAMILIES}
     return {
         family: sorted(name for name, reader in READERS.items() if reader.__module__ == module)
@@ -112,7 +112,7 @@ class Training:
         self._module = self._module.with_programs({MAIN: main._replace(blocks=blocks)})
 
     def _held(self) -> dict[str, Array]:
-        """Copies of all persistable variables, in the dims that they are declared with."""
+        """Copies of all persistable variables, in their declared shapes."""
         names = [var.name for var in self._module.main.main_block.vars.values() if var.persistable]
         held = {name: self._scope.get(name) for name in names}
         return {name: np.array(value) for name, value in held.items() if isinstance(value, np.ndarray)}
@@ -328,7 +328,7 @@ def _called(
 
 
 class _AnyRows:
-    """A tensor of which only the first dim may have another size."""
+    """The type of a tensor whose first dim may have any size."""
 
     def __init__(self, tensor: Any):
         self.dtype = tensor.dtype
@@ -336,7 +336,7 @@ class _AnyRows:
 
 
 class _Rows:
-    """A number of rows that is not known."""
+    """A number of rows that is known at run time only."""
 
     node = None
 
@@ -345,11 +345,14 @@ class _Rows:
 
 
 _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
-"""What readers raise about arguments of an operator that they don't expect."""
+"""The exceptions that a reader raises for arguments of an operator that it does not expect."""
 
 
 def translated(graph: Captured, model: Any) -> Tracing:
-    """The forward program of a graph. Raises DiagnosticError (`torch-op`) for every operator that is not translated."""
+    """The forward program of a graph.
+
+    Raises DiagnosticError (`torch-op`) with a finding for every operator that is not translated.
+    """
     arrays = {name: _held(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     tracing = Tracing(graph, arrays)
     owned = _Owned(model)
@@ -390,7 +393,7 @@ def _loss_of(graph: Captured, tracing: Tracing) -> str:
 
 
 def _held(tensor: Any) -> Array:
-    """The numbers of a tensor. Raises DiagnosticError for those of a type that programs have not, such as bfloat16."""
+    """A copy of a tensor as an array. Raises DiagnosticError for types that programs lack, such as bfloat16."""
     kind = str(tensor.dtype).removeprefix("torch.")
     if kind in ("bfloat16", "complex64", "complex128") or kind.startswith("float8"):
         message = f"the model has parameters or buffers of {kind}, which is not translated; model.float() has others"
@@ -399,7 +402,7 @@ def _held(tensor: Any) -> Array:
 
 
 class _Owned:
-    """Parameters and buffers of a model, which may have several names for one."""
+    """The names of a model's parameters and buffers; a shared one may have several names."""
 
     def __init__(self, model: Any):
         self._model = model
@@ -413,11 +416,11 @@ class _Owned:
         self.frozen = {name for name, param in model.named_parameters() if not param.requires_grad}
 
     def name(self, name: str) -> str:
-        """The first of the names that a parameter or a buffer has."""
+        """The first name of the parameter or buffer with this name."""
         return self._names.get(name, name)
 
     def hooks(self) -> Iterator[Diagnostic]:
-        """Hooks on gradients, which no graph shows."""
+        """Errors for hooks on gradients, which a graph does not contain."""
         for name, param in self._model.named_parameters():
             if getattr(param, "_backward_hooks", None) or getattr(param, "_post_accumulate_grad_hooks", None):
                 yield error("torch-op", f"the parameter {name} has a hook on its gradient, which no graph shows")
@@ -428,7 +431,7 @@ class _Owned:
 
 
 def _of_all_ranks(model: Any) -> Iterator[Diagnostic]:
-    """Errors for modules that compute with the batches of all ranks together, which no step of one machine does."""
+    """Errors for modules such as SyncBatchNorm, which need the batches of all ranks in one step."""
     for name, module in model.named_modules():
         if type(module).__name__ == "SyncBatchNorm" and module.training:
             message = (
@@ -462,7 +465,7 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
 
 
 _NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
-"""Operations of Python on sizes, which become numbers of the program."""
+"""Python's operations on sizes that are translated, by function name."""
 
 
 def _read(node: Any, tracing: Tracing) -> None:
@@ -500,7 +503,7 @@ def _part(node: Any, tracing: Tracing) -> None:
 
 
 def _prune(tracing: Tracing, wanted: set[str]) -> None:
-    """Leaves out ops that nothing is computed of which is wanted, and the variables that only they have."""
+    """Removes ops that the `wanted` variables do not depend on, and variables that no other op uses."""
     block, needed = tracing.draft.blocks[0], {*wanted}
     kept: list[Op] = []
     for op in reversed(block.ops):
@@ -521,7 +524,7 @@ def _prune(tracing: Tracing, wanted: set[str]) -> None:
 
 
 def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: Clipping | None) -> dict[str, Array]:
-    """Appends backward, clipping and the updates of each group; gives the values of their state that are known."""
+    """Appends backward, clipping and the updates of each group; returns the initial values of their state variables."""
     draft, kind = tracing.draft, tracing.dtype(loss)
     trained = [name for group in groups for name in group.parameters]
     parameters = [name for name in draft.blocks[0].vars if name in {*trained}]
@@ -546,7 +549,7 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
 
 
 def _rate(tracing: Tracing, group: Group, kind: DType) -> float | Value:
-    """The learning rate of a group: a number, or the variable of that of this step."""
+    """The learning rate of a group: a number, or a variable with the rate of the current step."""
     if len(group.rates) == 1:
         return Double(group.rates[0]) if kind is DType.FP64 else group.rates[0]
     draft = tracing.draft
