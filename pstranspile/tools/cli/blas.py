@@ -13,7 +13,7 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECL
 
 
 def use_threads(count: int | None = None) -> None:
-    """Has the matrix products of this process use so many threads.
+    """Sets the number of threads for matrix products of this process.
 
     One thread is faster for small products and on busy machines, where threads wait for each other. So it is one if no
     number is asked for, unless numpy is imported already, which has then chosen. Raises ImportError if a number is

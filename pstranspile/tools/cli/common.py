@@ -1,4 +1,4 @@
-"""What the commands share: parsers, the options for inputs and for the job, checked loading."""
+"""Code that the commands share: parsers, options for inputs and jobs, and loading with verification."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def whole(text: str) -> int:
 
 
 def above_zero(what: str) -> Callable[[str], float]:
-    """The type of options that take a number above 0 of something."""
+    """The type of options that take a positive number."""
 
     def read(text: str) -> float:
         try:
@@ -187,7 +187,7 @@ _OF_LAUNCHERS = {
     **dict.fromkeys(("servers", "server-num", "pserver-num", "endpoints"), "pservers"),
     **dict.fromkeys(("workers", "worker-num", "trainer-num", "nproc-per-node", "nranks"), "trainers"),
 }
-"""Options of launchers of Fluid and Paddle, and what is meant here."""
+"""Options of the launchers of Fluid and Paddle, and the corresponding options here."""
 
 
 _A_PATH = re.compile(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")
@@ -386,7 +386,7 @@ def check_unreached(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 
 def add_shares(group: Any) -> None:
-    """`--shares`, how much the trainers' shares of a batch count."""
+    """Adds `--shares`, the weights of the trainers' shares of a batch."""
     group.add_argument(
         "--shares",
         choices=("equal", "weighted"),
@@ -432,7 +432,7 @@ def add_input(parser: argparse.ArgumentParser, metavar: str = "INPUT", what: str
 
 
 def add_companions(parser: argparse.ArgumentParser) -> None:
-    """`--startup` and `--meta`: what a serialized ProgramDesc does not carry itself."""
+    """Adds `--startup` and `--meta`, for data that a serialized ProgramDesc does not contain."""
     parser.add_argument(
         "--startup",
         metavar="FILE",

@@ -145,16 +145,16 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
     "dot": (".dot", ".gv"),
     "mermaid": (".mmd",),
 }
-"""How the name of a single file ends, by format; none where there are always several files."""
+"""The suffix of a single output file, by format. Formats that always have several files are missing."""
 
 _DRAWN = {"dot": "a graph for Graphviz", "mermaid": "a graph for Mermaid"}
-"""What a drawing is."""
+"""A description of each format of drawings."""
 
 _SHOWN_BY = {
     "dot": "to see it:  dot -Tsvg {} -o graph.svg",
     "mermaid": "to see it: a block ```mermaid of a Markdown page, or Mermaid's own command:  mmdc -i {} -o graph.svg",
 }
-"""How a drawing is looked at."""
+"""A sentence on how to view a drawing, by format."""
 
 _MLIR = "to read it:  mlir-opt --allow-unregistered-dialect {}"
 

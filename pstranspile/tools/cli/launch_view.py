@@ -1,4 +1,4 @@
-"""What `launch` shows of the machines of a job: on a terminal a line for each, elsewhere a line for each step."""
+"""The display of `launch`: on a terminal one line for each machine, elsewhere one line for each step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.tools.cli.live_board import Pace
 from pstranspile.tools.cli.progress import Lines, Progress, is_terminal
 
 RECENT = 5.0
-"""Seconds over which steps per second are counted."""
+"""The window, in seconds, over which steps per second are measured."""
 
 
 class Watched(Protocol):
@@ -40,7 +40,7 @@ class View:
         """The last step that was shown; a job that goes back does steps again, which are not shown again."""
         self._paces: dict[str, Pace] = {}
         self._waits: dict[str, Sequence[str]] = {}
-        """The machines that have not come, by the machine that waits for them."""
+        """The machines that are waited for, by the machine that waits."""
 
     def begin(self, members: Mapping[str, Watched], steps: int) -> None:
         """The job begins, or begins again, with these machines, and does so many steps in all."""
@@ -72,7 +72,7 @@ class View:
         self._progress.step(step, by_trainer)
 
     def clear(self) -> None:
-        """Takes the table away, so that something else can be printed, until it is drawn again."""
+        """Erases the table until it is drawn again, so that other text can be printed."""
         if self._lines is not None:
             self._lines.clear()
 

@@ -148,7 +148,7 @@ class Row(NamedTuple):
 
 
 class Pace:
-    """How fast a count has grown in the last `window` seconds; times in seconds from some moment."""
+    """The rate at which a count grew in the last `window` seconds. Times are seconds from an arbitrary origin."""
 
     def __init__(self, window: float) -> None:
         self._window = window
@@ -163,7 +163,7 @@ class Pace:
             self._marks.popleft()
 
     def speed(self, now: float) -> float | None:
-        """Growth per second, which falls while no count comes; None until there are two counts."""
+        """The growth per second, which falls while no count arrives; None before the second count."""
         if len(self._marks) < 2:
             return None
         (began, first), (_, last) = self._marks[0], self._marks[-1]
@@ -242,7 +242,7 @@ class Board:
         return min((m.done for role, m in self._machines.items() if not self._serves(role)), default=0)
 
     def head(self) -> str:
-        """How far the job is, how fast, and for how long."""
+        """The progress of the job, its speed, and the time it has run."""
         now = self._clock()
         parts = [self.doing] if self.doing else []
         parts += [f"step {self._done()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]

@@ -1,4 +1,4 @@
-"""Semantic tokens: what the words of a program are, by which editors choose their colours."""
+"""Semantic tokens: the type of each word of a program, from which an editor chooses its colour."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _statement(outline: Outline, first: int, last: int) -> Iterator[Token]:
 
 
 def _count(depth: dict[str, int], mark: str) -> None:
-    """Follows the brackets that are open."""
+    """Updates the number of open brackets of each kind."""
     closes = {")": "(", "]": "[", "}": "{"}
     if mark in depth:
         depth[mark] += 1

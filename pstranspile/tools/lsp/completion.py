@@ -1,4 +1,4 @@
-"""What can be typed at a place of a program."""
+"""Completions at a place of a program or of a job file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRIGGERS = ("%", "(", "{", "=", ":", "^", " ")
 
 
 def complete(outline: Outline, spot: Spot) -> list[Proposal]:
-    """What can be typed at a place, in the order of declarations; what is typed already is not filtered out."""
+    """The completions at a place, in the order of declarations. The editor filters them by the text already typed."""
     if spot.line >= len(outline.lines):
         return []
     line = outline.lines[spot.line]
@@ -93,7 +93,7 @@ def _statements(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
 
 
 def _snippet(schema: OpSchema) -> str:
-    """An op with the slots that it must have, and the attributes without a default."""
+    """A snippet of an op with its required slots, and its attributes without a default."""
     number = 0
 
     def place() -> str:
@@ -196,7 +196,7 @@ def values_of(key: str) -> tuple[str, ...]:
 
 
 def about_key(key: str) -> str:
-    """What a key takes, in a sentence."""
+    """A sentence about the values that a key takes."""
     if key in BOOLEANS:
         kind = "true or false"
     elif key in INTEGERS:
@@ -212,7 +212,7 @@ def about_key(key: str) -> str:
 
 
 def complete_job(lines: list[str], spot: Spot, *, json: bool) -> list[Proposal]:
-    """Keys at the start of a line, and behind a key what it takes."""
+    """Completions in a job file: keys at the start of a line, and values after a key."""
     before = lines[spot.line][: spot.column] if spot.line < len(lines) else ""
     given = _GIVEN(before)
     if given:
@@ -237,7 +237,7 @@ def _mode_doc(value: str) -> str:
 
 
 def hover_job(lines: list[str], spot: Spot) -> Explained | None:
-    """What a key takes, and what a mode does."""
+    """The text for hovering over a key or a mode of a job file; None elsewhere."""
     line = lines[spot.line] if spot.line < len(lines) else ""
     for match in re.finditer(r"[A-Za-z_][\w-]*", line):
         if match.start() <= spot.column <= match.end():

@@ -1,4 +1,4 @@
-"""What hovering over a name, an op type, a slot or an attribute shows; and what stands at a place of a statement."""
+"""The text for hovering over a name, op type, slot or attribute; and the part of a statement at a place."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ STORAGE = {
 
 
 def hover(outline: Outline, spot: Spot, placement: Placement | None = None) -> Explained | None:
-    """What to show at a place; nothing for blanks and what explains itself."""
+    """The text for hovering at a place; None for blanks and for words that explain themselves."""
     if spot.line >= len(outline.lines):
         return None
     named = named_at(outline, spot)
@@ -176,7 +176,7 @@ def slot_text(slot: Slot) -> str:
 
 
 def slot_meaning(slot: Slot) -> str:
-    """What a slot takes, in words."""
+    """A description of what a slot takes."""
     what = "a list of variables" if slot.duplicable else "one variable"
     return f"{what}, may be missing" if slot.dispensable else what
 

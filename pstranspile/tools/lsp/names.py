@@ -20,7 +20,7 @@ from pstranspile.tools.lsp.values import Hint, Refused, Span, Spot
 # The job of a program in an editor: its errors, and the places of the program's variables.
 
 SHOWN = 2
-"""Parts of a variable that a hint names; of more it gives the number."""
+"""The most parts of a variable that a hint names; for more parts it gives their number."""
 
 
 class Part(NamedTuple):
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """What a job makes of a module: findings about the module, the mode, and the parts of each variable on servers."""
+    """The result of compiling a module for a job: findings, the mode, and the parts of each variable on servers."""
 
     findings: tuple[Diagnostic, ...]
     mode: str = ""
@@ -53,7 +53,7 @@ def is_job_file(path: Path) -> bool:
 
 
 def check_job(path: Path, text: str) -> tuple[Job | None, tuple[Diagnostic, ...]]:
-    """The job of a file's text, None if there is none in it; and what is wrong with it."""
+    """The job in a file's text, None if it has none; and the findings about it."""
     try:
         job = job_of_text(path, text)
     except JobError as problem:
@@ -62,7 +62,7 @@ def check_job(path: Path, text: str) -> tuple[Job | None, tuple[Diagnostic, ...]
 
 
 def place(module: Module, job: Job) -> Placement:
-    """What a job makes of a module without errors."""
+    """The placement of a module without errors by a job."""
     try:
         compiled = prepare(module, job)
         rows = compiled.distributed_vars
@@ -158,7 +158,7 @@ def _head_span(line: str) -> tuple[int, int]:
 
 
 def references(outline: Outline, named: Named) -> list[Span]:
-    """Every place that means what a place names, its declaration among them.
+    """All references to what is named at a place, its declaration included.
 
     A variable that programs keep (`param`, `state`) is one variable in all programs of the file.
     """

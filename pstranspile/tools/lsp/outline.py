@@ -1,4 +1,4 @@
-"""The programs and blocks of a text, from its lines only: they are known also while a statement is half typed."""
+"""The programs and blocks of a text, found by its lines alone, also while a statement is incomplete."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class Outline:
         return [(n, p) for n in range(first, last + 1) for p in pieces(self.lines[n]) if p.kind != "comment"]
 
 
-# From one keystroke to the next nearly all lines stay as they are.
+# Cached: from one keystroke to the next nearly all lines are the same.
 _cut = lru_cache(maxsize=1 << 16)(cut_comment)
 
 

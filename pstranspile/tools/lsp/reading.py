@@ -1,4 +1,4 @@
-"""Findings of a text as it is typed: what a keystroke changed is read anew, and the rest only where it must be.
+"""Findings of a text while it is typed: a changed statement is read again, and the rest only where necessary.
 
 A text of 10,000 ops takes a few tenths of a second to read, and longer where a statement is wrong. An edit mostly
 changes one statement. So the text is compared with the last one that could be read. New statements are put into the
@@ -30,10 +30,10 @@ from pstranspile.tools.lsp.names import Placement, check_job, job_files, place
 from pstranspile.tools.lsp.outline import Outline
 
 MOST_CHANGED = 40
-"""The most statements that may have changed; with more, the whole text is read anew."""
+"""The most changed statements that are read one by one; with more, the whole text is read again."""
 
 _ALIKE = 3
-"""So many statements that are alike in both texts end a change."""
+"""The number of equal statements in a row, in both texts, that ends a change."""
 
 
 class Change(NamedTuple):
@@ -127,10 +127,10 @@ def _next_alike(
 # A module after some of its text's statements changed, made of the module before: what stayed is kept, and moved.
 
 Value = Op | Var
-"""What a statement in a block stands for."""
+"""The value of a statement in a block: an op or a variable."""
 
 _LOCATION = Var._fields.index("location")
-# A hundred thousand values are made of kept ones.
+# Called directly for speed: an edit may move a hundred thousand values.
 _new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
@@ -212,7 +212,7 @@ def _line_at(value: Value) -> int:
 
 
 def _moved_ops(ops: Sequence[Op], lines: int, positions: int) -> Sequence[Op]:
-    """Ops so many lines further down, at so many positions later in their block."""
+    """The ops moved down by `lines` lines in the text, and by `positions` positions in their block."""
     if not lines and not positions:
         return ops
     result: list[Op] = []
@@ -226,7 +226,7 @@ def _moved_ops(ops: Sequence[Op], lines: int, positions: int) -> Sequence[Op]:
 
 
 def _moved_variables(variables: Sequence[Var], lines: int) -> Sequence[Var]:
-    """Variables so many lines further down."""
+    """The variables moved down by `lines` lines in the text."""
     if not lines:
         return variables
     before, after = slice(_LOCATION), slice(_LOCATION + 1, None)
@@ -439,12 +439,12 @@ class Workspace:
         return None
 
     def last_placement(self, path: Path) -> Placement | None:
-        """What was last made of a program, also when the text has changed since."""
+        """The last placement of a program, even if its text has changed since."""
         known = self._placed.get(path)
         return known.placement if known else None
 
     def job_findings(self, path: Path, text: str) -> tuple[Diagnostic, ...]:
-        """What is wrong with a job file's text."""
+        """The findings about a job file's text."""
         return check_job(path, text)[1]
 
     def _content(self, path: Path) -> str | None:

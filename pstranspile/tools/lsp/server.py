@@ -26,17 +26,17 @@ from pstranspile.tools.lsp.outline import Outline, Symbol, symbols
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places
 
-# What an editor offers to mend a finding: the text that its message proposes, in place of what it marks.
+# Quick fixes: an editor offers to replace the text that a finding marks by the text that its message proposes.
 
 _PROPOSED = re.compile(r"; did you mean `((?:[^`\"]|\"(?:[^\"\\]|\\.)*\")+)`\?$")
 _PROPOSED_KEY = re.compile(r"; did you mean ([^\s`?;]+)\?$")
 
 _NOT_IN_PLACE = frozenset({"gradient-without-variable"})
-"""Codes of findings that mark something else than the name their proposal replaces."""
+"""Codes of findings whose marked text is not the name that their proposal replaces."""
 
 
 class Fix(NamedTuple):
-    """An edit that mends a finding: `text` takes the place of the span."""
+    """An edit that corrects a finding: `text` replaces the characters of the span."""
 
     title: str
     span: Span
@@ -161,7 +161,7 @@ class Protocol:
         return bool(completion and completion.completion_item and completion.completion_item.snippet_support)
 
     def hover(self, lines: Sequence[str], shown: Explained) -> Any:
-        """What hovering shows."""
+        """The protocol's value of a hover text."""
         content = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=shown.text)
         return self.types.Hover(contents=content, range=self.range(lines, shown.span))
 
@@ -188,7 +188,7 @@ class Protocol:
         """Tokens as the protocol counts them: five numbers each, the first two of them from the token before."""
         units = self.server.workspace.position_codec.client_num_units
         result: list[int] = []
-        line = column = read = 0  # where the token before began: its line, in the editor's units and in ours
+        line = column = read = 0  # start of the previous token: line, column in the editor's units, in characters
         for token in tokens:
             text, span = lines[token.span.line], token.span
             if span.line != line:
@@ -201,10 +201,10 @@ class Protocol:
 
 
 QUIET = 0.03
-"""Seconds without a further change after which a text is read: keystrokes that come together are read once."""
+"""Seconds without a change after which a text is read, so that a burst of keystrokes is read once."""
 
 MOST_READ = 64 << 20
-"""Bytes of a file that is read though no editor has it open; of a larger one nothing is answered."""
+"""The most bytes of a file that is read without being open in the editor; a larger one counts as empty."""
 
 QUIET_JOB = 0.4
 """Seconds without a further change after which a program is compiled for its job."""
@@ -225,7 +225,7 @@ class Server:
         logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
 
     def start(self) -> bool:
-        """Serves the editor at stdin and stdout until it leaves; whether it took its leave before."""
+        """Serves the editor at stdin and stdout until it exits; returns whether it sent `shutdown` before."""
         output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # the library closes what it writes to
         self.server.start_io(sys.stdin.buffer, output)
         return self.ended
@@ -361,7 +361,7 @@ class Server:
         return self.protocol.spot(self._lines(uri), position)
 
     def hover(self, params: Any) -> Any:
-        """What stands at a place."""
+        """The hover text at a place."""
         uri = params.text_document.uri
         spot, outline = self._spot(uri, params.position), self._outline(uri)
         lines = self._lines(uri) if outline is None else outline.lines
@@ -374,7 +374,7 @@ class Server:
         return self.protocol.hover(lines, shown)
 
     def completion(self, params: Any) -> Any:
-        """What can be typed at a place."""
+        """The completions at a place."""
         uri = params.text_document.uri
         path, spot, outline = path_of(uri), self._spot(uri, params.position), self._outline(uri)
         lines = self._lines(uri) if outline is None else outline.lines
@@ -391,7 +391,7 @@ class Server:
         return self._named(params, definitions)
 
     def references(self, params: Any) -> Any:
-        """The places of a name."""
+        """The references to a name."""
         return self._named(params, references)
 
     def _named(self, params: Any, find: Callable[..., list[Span]]) -> Any:
@@ -443,7 +443,7 @@ class Server:
         return [self.types.TextEdit(range=whole, new_text=formatted)]
 
     def folding(self, params: Any) -> Any:
-        """What can be folded."""
+        """The ranges of lines that can be folded."""
         outline = self._outline(params.text_document.uri)
         folds = outline.folds() if outline is not None else []
         return [self.types.FoldingRange(start_line=fold.first, end_line=fold.last) for fold in folds]
@@ -456,11 +456,11 @@ class Server:
         return [self.protocol.symbol(outline.lines, symbol) for symbol in symbols(outline)]
 
     def semantic_tokens(self, params: Any) -> Any:
-        """What the words of a program are."""
+        """The semantic tokens of a program."""
         return self._tokens(params, 0, sys.maxsize)
 
     def semantic_tokens_of_range(self, params: Any) -> Any:
-        """What the words of some lines of a program are."""
+        """The semantic tokens of a range of lines of a program."""
         return self._tokens(params, params.range.start.line, params.range.end.line)
 
     def _tokens(self, params: Any, first: int, last: int) -> Any:
@@ -470,7 +470,7 @@ class Server:
         return self.types.SemanticTokens(data=self.protocol.tokens(outline.lines, tokens(outline, first, last)))
 
     def code_actions(self, params: Any) -> Any:
-        """What mends the findings of some lines, where their messages propose it."""
+        """The quick fixes for the findings on a range of lines."""
         t, uri = self.types, params.text_document.uri
         only = params.context.only
         if only is not None and not any(t.CodeActionKind.QuickFix.value.startswith(_text_of(kind)) for kind in only):
@@ -539,6 +539,6 @@ def _failure(message: str) -> Exception:
 
 
 def _is_no_refusal(record: logging.LogRecord) -> bool:
-    """Whether a record of the library belongs in the log: what is refused is told to the editor, and is no fault."""
+    """Whether a log record of the library is kept: refusals are left out, as the editor gets them as answers."""
     problem = record.exc_info[1] if record.exc_info else None
     return problem is None or not isinstance(problem.__cause__, Refused)

@@ -1,4 +1,4 @@
-"""What features of the language server give: places in a text, and what to show there. All count from 0."""
+"""Results of the language server's features: places in a text, and what to show there. Numbers count from 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """What hovering shows, as Markdown, and what it is about."""
+    """A hover text in Markdown, and the span of the text that it is about."""
 
     text: str
     span: Span
@@ -43,7 +43,7 @@ class Proposal(NamedTuple):
 
 
 def without_places(snippet: str) -> str:
-    """The text of a snippet, for editors that know none."""
+    """The plain text of a snippet, for editors without support for snippets."""
     text = re.sub(r"\$\{[0-9]+:([^}]*)\}", r"\1", snippet)
     return re.sub(r"\$[0-9]+", "", text).replace("\\}", "}")
 

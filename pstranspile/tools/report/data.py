@@ -1,4 +1,4 @@
-"""All that a report shows of a compiled job."""
+"""The data of a report about a compiled job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pstranspile.ops.textual import LANGUAGE
 
 
 class Texts:
-    """Numbers texts in the order in which they come."""
+    """A table of distinct texts, numbered in the order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The number of a text."""
+        """The number of a text, which is added if it is new."""
         return self._numbers.setdefault(text, len(self._numbers))
 
     def listed(self) -> list[str]:
@@ -73,7 +73,7 @@ def _numbered(machine: str, programs: Programs) -> _Numbered:
 
 
 class _Writer:
-    """What all machines share: texts, and ops by what they are."""
+    """The tables of texts and of distinct ops that all machines share."""
 
     def __init__(self) -> None:
         self.texts = Texts()
@@ -100,7 +100,7 @@ class _Writer:
 
 
 def _lines(ops: Sequence[Op]) -> list[str]:
-    """What `line_of` gives of each op, printed together, which is faster."""
+    """The result of `line_of` for each op; printing them together is faster."""
     bare = tuple([op._replace(origin=None) for op in ops])
     printer, result = Lines(LANGUAGE), list[str]()
     while len(result) < len(bare):
@@ -143,7 +143,7 @@ def _machine(writer: _Writer, name: str, layout: list[Any], own: _Numbered) -> d
 
 
 def _layout(own: _Numbered, programs: Programs) -> list[Any]:
-    """Each program: its name, and of each block the number of its first op, of its ops, and of the op around it."""
+    """Each program: its name, and per block its first op, its count of ops, and the op around it (-1: none)."""
     result: list[Any] = []
     for name, program in programs.items():
         owners: dict[int, int] = {}
@@ -170,7 +170,7 @@ def _line(op: Op) -> int:
 
 
 _PYTHON = ".py"
-"""How the names of files end whose lines are shown beside the ops that were traced from them."""
+"""The suffix of source files whose lines are shown beside the ops that were traced from them."""
 
 
 def _python_lines(ops: Iterable[Op]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ DIFFERENCES = ("core", "differences")
 
 
 LATER = ("programs",)
-"""Data that stand behind the scripts, as the first picture needs none of them and they are most of a page."""
+"""The data that a page has after its scripts: the first picture does not need them, and they are most of the page."""
 
 
 def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
@@ -56,7 +56,7 @@ def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that means nothing to HTML: `<`, `>` and `&` are escaped, and so are line ends of JavaScript.
+    """Data as JSON that is safe within HTML: `<`, `>`, `&` and the line separators of JavaScript are escaped.
 
     Lone surrogates, which names may have, are escaped by JSON itself.
     """

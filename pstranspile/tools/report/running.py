@@ -25,26 +25,26 @@ from pstranspile.proof.workload import Workload
 from pstranspile.runtime.run.step_feeds import GivenFeeds
 
 MOST_ROWS = 20_000
-"""Rows of the message chart that a page holds."""
+"""The most rows of the message chart on a page."""
 
 
 class RunOptions(NamedTuple):
-    """What a run for a page is: as the options of `run` and `check` have it. Without `feeds` data are made."""
+    """The options of a run for a page, as those of `run` and `check`. Without `feeds`, input data are generated."""
 
     steps: int | None = None
     feeds: GivenFeeds | None = None
     batch: int | None = None
-    """Rows of a step of data that are made."""
+    """Rows of generated data for each step."""
     programs: str | None = None
     schedule: int | None = None
     seed: int | None = None
     faults: Scenario | None = None
     record: Record | None = None
-    """What a run of processes was; it is done again, with its own steps and seed."""
+    """The record of an earlier run of processes, which is repeated with its own steps and seed."""
 
 
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
-    """Runs a job and gives its observations. Raises DiagnosticError."""
+    """Runs a job and returns what its recorder observed. Raises DiagnosticError."""
     record = options.record
     steps = record.steps if record else options.steps or _usual_steps(module, options)
     workload = Workload(module, options.programs, steps)
@@ -85,14 +85,14 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
 
 
 def _usual_steps(module: Module, options: RunOptions) -> int:
-    """The default number of steps: as many as are fed, at most `STEPS`."""
+    """The default number of steps: the number of steps that are fed, at most `STEPS`."""
     if options.feeds is None:
         return STEPS
     return min(Workload(module, options.programs, STEPS).feeds(options.feeds).steps or STEPS, STEPS)
 
 
 def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
-    """What a recorder has seen: machines, the rows of the message chart, traffic, waits, and what went wrong."""
+    """The data of a recorder: machines, rows of the message chart, traffic, waits, and errors."""
     rows = rows_of(recorder, -1, END)
     listed: list[list[Any]] = []
     for row, label in list(zip(rows, labels_of(recorder, rows), strict=True))[:MOST_ROWS]:
@@ -152,12 +152,12 @@ def in_order(name: str) -> tuple[bool, list[tuple[int, str]]]:
 
 
 def _of_traffic(row: Traffic) -> tuple[object, ...]:
-    """The order of traffic: by server, then by variable; what belongs to none, such as barriers, stands behind."""
+    """The sort key of traffic: by server, then by variable; messages without a variable, such as barriers, are last."""
     return in_order(row.server), not row.variable, in_order(row.variable)
 
 
 def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
-    """What each trainer fetched of every step: one number, the mean where it is an array."""
+    """The fetched values of each trainer in every step; an array is given as its mean."""
     for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
         for name, values in fetched.items():
             program = name.partition("/")[0] if trainer.role.turns is not None else ""
@@ -172,7 +172,7 @@ def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """The mean of an array as a number that JSON has; None for anything else."""
+    """The mean of an array of numbers; None for anything else, and for a mean that is not finite."""
     array: Any = value if isinstance(value, np.ndarray) else np.zeros(0)
     if array.size == 0 or array.dtype.kind not in "fiu":
         return None
