@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.compiler.job import Job
+from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
 from pstranspile.ir.diagnostics import DiagnosticError, counted, error
@@ -105,13 +106,11 @@ def check_model(
     Without them batches like `batch` are made, in which masks and lengths differ from row to row. Raises
     DiagnosticError for a model that is not translated, and for batches that it was not traced for.
     """
-    kind = type(batches)
-    is_one = issubclass(kind, Mapping) or hasattr(batches, "detach")  # which is refused once the model is traced
-    listed: list[Any] | None = [*batches] if batches is not None and issubclass(kind, Iterable) and not is_one else None
-    steps = STEPS if listed is None else len(listed)
+    given = None if batches is None else [*batches_of(batches, len(tensors_of(batch)))]
+    steps = STEPS if given is None else len(given)
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
-    return check_training(training, batches if listed is None else listed, trainers=trainers, pservers=pservers)
+    return check_training(training, given, trainers=trainers, pservers=pservers)
 
 
 def check_training(
@@ -121,7 +120,10 @@ def check_training(
 
     Raises DiagnosticError (`torch-batch`) for batches that the model was not traced for, or if there are none.
     """
-    fed = _made(training, trainers) if batches is None else [*map(training.feeds, training.batches(batches))]
+    if batches is None:
+        fed = _made(training, trainers)
+    else:
+        fed = [training.feeds(batch) for batch in batches_of(batches, len(training.inputs))]
     if not fed:
         raise DiagnosticError([error("torch-batch", "there are no batches to check with")])
     for feed in fed:

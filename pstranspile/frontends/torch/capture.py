@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
@@ -70,10 +70,33 @@ def batch_names(model: Any, batch: Any, loss: Loss | None) -> list[str]:
 
 
 def tensors_of(batch: Any) -> tuple[Any, ...]:
-    """The tensors of a batch, which is a mapping or a sequence of them, or one tensor."""
+    """The tensors of a batch, which is a mapping or a sequence of them, or one tensor.
+
+    Raises DiagnosticError (`torch-batch`) for anything else.
+    """
     if isinstance(batch, Mapping):
         return tuple(cast("Mapping[Any, Any]", batch).values())
-    return (batch,) if hasattr(batch, "detach") else tuple(batch)
+    if hasattr(batch, "detach"):
+        return (batch,)
+    if not isinstance(batch, Sequence):
+        message = f"a batch is a tuple or dict of tensors, not {type(batch).__name__}"
+        raise DiagnosticError([error("torch-batch", message)])
+    return tuple(cast("Sequence[Any]", batch))
+
+
+def batches_of(given: Any, inputs: int) -> Iterable[Any]:
+    """Returns `given` if it may be several batches of `inputs` tensors each.
+
+    Raises DiagnosticError (`torch-batch`) for a single batch, and for anything that can't be iterated over.
+    """
+    is_one = hasattr(given, "detach") or isinstance(given, Mapping)
+    parts: Sequence[Any] = cast("Sequence[Any]", given) if isinstance(given, tuple | list) else ()
+    if is_one or (inputs > 1 and any(hasattr(part, "detach") for part in parts)):
+        raise DiagnosticError([error("torch-batch", "a list of batches is expected, and one batch is given")])
+    if not isinstance(given, Iterable):
+        message = f"a list of batches is expected, and {type(given).__name__} is given"
+        raise DiagnosticError([error("torch-batch", message)])
+    return cast("Iterable[Any]", given)
 
 
 def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], bool], parts: int = 1) -> Captured:

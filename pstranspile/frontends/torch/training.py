@@ -20,6 +20,7 @@ from pstranspile.frontends.torch.capture import (
     Captured,
     Guard,
     Loss,
+    batches_of,
     captured,
     tensors_of,
     torch_library,
@@ -152,10 +153,6 @@ class Training:
         if isinstance(batch, Mapping):
             named = {str(name): value for name, value in cast("Mapping[Any, Any]", batch).items()}
         else:
-            kind = cast("type[Any]", type(batch))
-            if not issubclass(kind, Sequence) and not hasattr(batch, "detach"):
-                message = f"a batch is a tuple or dict of tensors, not {kind.__name__}"
-                raise DiagnosticError([error("torch-batch", message)])
             values = tensors_of(batch)
             named = dict(zip(self.inputs, values, strict=False))
             if len(values) != len(self.inputs):
@@ -179,18 +176,6 @@ class Training:
     def _other_batch(self, what: str) -> Diagnostic:
         return error("torch-batch", f"the batch has {what}; the model was traced with {', '.join(self.inputs)}")
 
-    def batches(self, given: Any) -> Iterable[Any]:
-        """The batches that are given. Raises DiagnosticError (`torch-batch`) for what is one batch, or none."""
-        kind = cast("type[Any]", type(given))
-        parts: list[Any] = [*given] if issubclass(kind, tuple | list) else []
-        is_one = issubclass(kind, Mapping) or hasattr(given, "detach")
-        if is_one or (len(self.inputs) > 1 and any(hasattr(part, "detach") for part in parts)):
-            raise DiagnosticError([error("torch-batch", "a list of batches is expected, and one batch is given")])
-        if not hasattr(given, "__iter__"):
-            message = f"a list of batches is expected, and {kind.__name__} is given"
-            raise DiagnosticError([error("torch-batch", message)])
-        return given
-
     def train(self, batches: Iterable[Any]) -> list[float]:
         """Makes a step with each batch on this machine; gives the losses.
 
@@ -198,7 +183,7 @@ class Training:
         """
         result: list[float] = []
         with np.errstate(all="ignore"):
-            for batch in self.batches(batches):
+            for batch in batches_of(batches, len(self.inputs)):
                 out = run(self._module.main, feed=self.feeds(batch), fetch=[self.loss], scope=self._scope)
                 result.append(float(np.asarray(out[self.loss]).reshape(())))
         return result
