@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from pstranspile.ir.attributes import Double, float32
 from pstranspile.ir.model import Origin, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import Array
+
+_T = TypeVar("_T")
 
 _DTYPES = {
     "float32": DType.FP32,
@@ -123,9 +125,7 @@ class Tracing(Reading):
 
     def value(self, arg: Any) -> str:
         """The variable of an argument that is a tensor. Raises Refused if it was not translated."""
-        if arg.name not in self.names:
-            raise Refused(f"it takes {arg.name}, a number that is computed in a way that is not translated")
-        return self.names[arg.name]
+        return _translated(arg, self.names)
 
     def size(self, value: str, axis: int) -> int:
         """The size of a variable along an axis, or its code."""
@@ -181,11 +181,7 @@ class Tracing(Reading):
 
     def number_of(self, arg: Any) -> int:
         """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
-        if hasattr(arg, "name"):
-            if arg.name not in self.integers:
-                raise Refused(f"it takes {arg.name}, a number that is computed in a way that is not translated")
-            return self.integers[arg.name]
-        return int(arg)
+        return _translated(arg, self.integers) if hasattr(arg, "name") else int(arg)
 
     def numbers_of(self, args: Sequence[Any]) -> list[int]:
         """Integer arguments, or their codes. Raises Refused as `number_of`."""
@@ -244,6 +240,13 @@ class Tracing(Reading):
 
 def _is_symbol(dim: Any) -> bool:
     return not isinstance(dim, int)
+
+
+def _translated(node: Any, known: Mapping[str, _T]) -> _T:
+    """What is `known` of the node. Raises Refused for one whose number was not translated."""
+    if node.name not in known:
+        raise Refused(f"it takes {node.name}, a number that is computed in a way that is not translated")
+    return known[node.name]
 
 
 class _Empty:
