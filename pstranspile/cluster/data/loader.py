@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from pstranspile.cluster.data.columns import Column, rows_with_nan
 from pstranspile.cluster.machines.feeding import share
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.model import Location, Program
@@ -307,9 +308,7 @@ class _Batches:
         return self._batch
 
     def _look_for_nan(self, batch: Mapping[str, Any]) -> None:
-        for name, array in batch.items():
-            if name in self._nan or array.dtype.kind != "f" or not array.size or not np.isnan(array.min()):
-                continue
-            self._nan.add(name)
-            wrong = np.isnan(array).reshape(len(array), -1).any(axis=1)
-            self._rows.holds_nan(NaNOfBatch(name, self._step + 1, self._rank, int(wrong.argmax()) + 1))
+        for name in [name for name in batch if name not in self._nan]:
+            for rows in rows_with_nan(Column(batch[name]), [name]).values():
+                self._nan.add(name)
+                self._rows.holds_nan(NaNOfBatch(name, self._step + 1, self._rank, int(rows[0]) + 1))
