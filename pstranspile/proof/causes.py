@@ -337,17 +337,11 @@ def _data(value: Value) -> Any:
 
 
 def _deviation_of_rows(whole: Value, mean: Value, floor: float) -> float:
-    """The deviation of two gradients. Of sparse gradients only the rows that one of them has are compared."""
+    """The deviation of two gradients. Of sparse gradients only the rows that at least one of them has are compared."""
     if not isinstance(whole, SelectedRows) or not isinstance(mean, SelectedRows):
         return _deviation(plain(whole), plain(mean), floor)
     rows = np.unique(np.concatenate([whole.rows, mean.rows]))
-    return _deviation(_of_rows(whole, rows), _of_rows(mean, rows), floor)
-
-
-def _of_rows(value: SelectedRows, rows: Any) -> Any:
-    result = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
-    np.add.at(result, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
-    return result
+    return _deviation(_values_of_rows(whole, rows), _values_of_rows(mean, rows), floor)
 
 
 def _deviation(whole: Any, other: Any, floor: float) -> float:

@@ -74,7 +74,7 @@ def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
 def _wrong(startup: Program, names: Set[str]) -> Program:
     """A start-up program that changes the variables `names` before values are taken from another machine.
 
-    The change comes last, so that variables computed from them earlier keep their values.
+    The change comes right before that, so that what is computed from the variables earlier is not changed.
     """
     ops, made, taking = list[Op](), set[str](), False
     for op in startup.main_block.ops:
