@@ -38,7 +38,15 @@ from model import Model
 
 from pstranspile.cluster.net import transport
 from pstranspile.cluster.net.calls import STATUSES, CallRefused, CallService
-from pstranspile.cluster.net.http2 import MOST_BODIES, MOST_HEADERS, MOST_SHOWN, PREFACE, Http2, write_header
+from pstranspile.cluster.net.http2 import (
+    MOST_BODIES,
+    MOST_HEADERS,
+    MOST_SHOWN,
+    PREFACE,
+    Http2,
+    length_prefixed,
+    write_header,
+)
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
@@ -170,8 +178,7 @@ class WithLibrary(Http2):
         stream = self._streams.get(call)
         if stream is None or stream.answer is not None:
             return
-        size = sum(map(len, pieces))
-        stream.answer = deque(memoryview(piece) for piece in (struct.pack(">BI", 0, size), *pieces) if len(piece))
+        stream.answer = length_prefixed(pieces)
         self._answering[call] = stream
         try:
             self._h2.send_headers(call, RESPONSE)

@@ -371,6 +371,12 @@ def _frame(kind: int, flags: int, stream: int, data: bytes = b"", size: int | No
     return struct.pack(">BHBBI", size >> 16, size & 0xFFFF, kind, flags, stream) + data
 
 
+def length_prefixed(pieces: Sequence[Bytes]) -> deque[memoryview]:
+    """A message of gRPC, not compressed: a flag and its length in bytes, then its pieces; empty ones are left out."""
+    prefix = struct.pack(">BI", 0, sum(map(len, pieces)))
+    return deque(memoryview(piece) for piece in (prefix, *pieces) if len(piece))
+
+
 class _Stream:
     """A call from its headers to the end of its answer."""
 
@@ -796,8 +802,7 @@ class Http2(Reading):
         stream = self._streams.get(call)
         if stream is None or stream.answer is not None:
             return
-        size = sum(map(len, pieces))
-        stream.answer = deque(memoryview(piece) for piece in (struct.pack(">BI", 0, size), *pieces) if len(piece))
+        stream.answer = length_prefixed(pieces)
         stream.head = _frame(_HEADERS, _END_HEADERS, call, _RESPONSE)
         self._answering[call] = stream
         self._pump((call,))
