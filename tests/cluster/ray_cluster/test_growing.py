@@ -55,8 +55,9 @@ def test_machines_join_and_leave_and_every_row_is_fed_once(
 
     def prepare(session: Any) -> None:
         def told(role: str, fields: Mapping[str, Any]) -> None:
-            if fields.get("step", 0) >= 10 * len(begun) and len(begun) < 3:
-                session.resize(*MACHINES[len(begun)])
+            number = len(begun)  # which another thread may change
+            if 0 < number < 3 and fields.get("step", 0) >= 10 * number:
+                session.resize(*MACHINES[number])
 
         session.hosts._class = ray.remote(slow_host(0.005))
         session.listen(Heard(lambda roles: begun.append(session.hosts.actors.copy()), told))

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +25,7 @@ class Editor:
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        self._unsent, self._waits = b"", False
         self.number = 0
         self.versions: dict[str, int] = {}
         self.findings: dict[str, list[dict[str, Any]]] = {}
@@ -52,9 +55,25 @@ class Editor:
 
     def _write(self, message: dict[str, Any]) -> None:
         content = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        self._unsent += b"Content-Length: %d\r\n\r\n%s" % (len(content), content)
+        if not self._waits:
+            self._send()
+
+    def _send(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(content), content))
+        self.process.stdin.write(self._unsent)
         self.process.stdin.flush()
+        self._unsent = b""
+
+    @contextmanager
+    def at_once(self) -> Generator[None]:
+        """What is written here reaches the server together, however busy the machine is."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+            self._send()
 
     def _read(self) -> dict[str, Any]:
         out = self.process.stdout
