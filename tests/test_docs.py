@@ -70,12 +70,10 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 SESSION = """
 import json, os, sys, traceback
 def execute(text, out):
-    with open(out, "w") as file:
-        kept = os.dup(1), os.dup(2)
-        os.dup2(file.fileno(), 1)
-    errors = open(out + ".errors", "w")
-    os.dup2(errors.fileno(), 2)
-    status = 0
+    kept, status = (os.dup(1), os.dup(2)), 0
+    for number, name in (1, out), (2, out + ".errors"):
+        with open(name, "w") as file:
+            os.dup2(file.fileno(), number)
     try:
         exec(compile(text, "<string>", "exec"), vars(sys.modules["__main__"]))
     except SystemExit as stop:
