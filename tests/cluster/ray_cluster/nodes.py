@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 STORE = 80 << 20
 
@@ -24,14 +28,33 @@ def node(cpus: int) -> dict[str, Any]:
     return {"num_cpus": cpus, "object_store_memory": STORE, "include_log_monitor": False, **ports}
 
 
+def persistently(begin: Callable[[], T]) -> T:
+    """Starts something of Ray's, up to three times: another cluster may take a port that was found free, or a busy
+    host be too slow for Ray. Raises what Ray raises at the last time.
+    """
+    for _ in range(2):
+        with suppress(Exception):
+            return begin()
+    return begin()
+
+
 def start() -> Any:
     """Three nodes with two CPUs each, and a head without; this process is connected to them. Raises what Ray does."""
+    return persistently(_start)
+
+
+def _start() -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
     os.environ.update(FEW_PROCESSES)
     cluster = Cluster(initialize_head=True, head_node_args={**node(0), "include_dashboard": False})
-    for _ in range(3):
-        cluster.add_node(**node(2))
-    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    try:
+        for _ in range(3):
+            cluster.add_node(**node(2))
+        ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    except BaseException:
+        ray.shutdown()
+        cluster.shutdown()
+        raise
     return cluster

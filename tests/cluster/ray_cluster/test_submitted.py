@@ -16,7 +16,7 @@ import pytest
 
 import pstranspile as ps
 from tests.cluster.data.tables import module, rows, write
-from tests.cluster.ray_cluster.nodes import node
+from tests.cluster.ray_cluster.nodes import node, persistently
 from tests.ports import free_ports
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -28,7 +28,9 @@ def head(**options: Any) -> Generator[None]:
     from ray.cluster_utils import Cluster
 
     try:
-        cluster = Cluster(initialize_head=True, head_node_args={**node(3), "include_dashboard": False, **options})
+        cluster = persistently(
+            lambda: Cluster(initialize_head=True, head_node_args={**node(3), "include_dashboard": False, **options})
+        )
     except Exception as problem:
         pytest.skip(f"Ray itself does not start on this machine: {problem}")
     try:
