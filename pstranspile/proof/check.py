@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from math import prod
 from typing import Any, NamedTuple, get_args
 
-from pstranspile.cluster.machines.feeding import Weighing
+from pstranspile.cluster.machines.feeding import EndOfBatches, Weighing, meeting_of
 from pstranspile.cluster.machines.rings import plays_executor
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.compiler.compile import Compiled, compile
@@ -18,7 +18,7 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
@@ -43,6 +43,7 @@ from pstranspile.proof.training import (
     unstarted,
 )
 from pstranspile.proof.workload import Given, OnProgress, Watch, Workload, precisely
+from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import divided
 from pstranspile.runtime.run.step_feeds import ENDLESS, GivenFeeds, RowSource, batches_of_rows, refuse_turns
@@ -160,11 +161,13 @@ def check(
     ):
         expect_number(least if count is None else count, "check", what, MOST_CHECKED, least)
     expect_word(shares, "check", "shares", get_args(Weighing))
-    fed = 0
+    fed, end = 0, None
     if isinstance(feeds, RowSource):
         refuse_turns(programs)
-        rows, feeds = feeds, batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
+        rows, given_feeds = feeds, batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
         fed = rows.feeds([module.main] * job.trainers)[1]
+        feeds, end = _until_one_ends(given_feeds, job)
+        steps = len(feeds) if end is not None else steps
     buffers = job.mode == "ddp" and bool(module.example)  # of a model that was traced
     workload = Workload(module, programs, steps or STEPS, progress, shares, watch, buffers=buffers)
     if steps is None:
@@ -188,6 +191,8 @@ def check(
         gc.collect()  # machines refer to each other, so that only the collector frees them
     report, shown = _compared(given, job, first)
     report = report._replace(fed=fed if fed < ENDLESS else 0)
+    if end is not None:
+        report = report._replace(end=_sentence_of(end, job), endless_wait=meeting_of(job.mode) == "ranks")
     promise = settings_of(job.mode).promise
     if schedules and promise is not Promise.SINGLE_TRAINER:
         differing = _other_schedules(given, first.start, schedules, first.ends)
@@ -200,6 +205,25 @@ def check(
         faulty = check_faults(given, faults, sound if promise is Promise.ALWAYS else None)
         report = report._replace(faulty=faulty._replace(unreached_allowed=unreached))
     return report
+
+
+def _until_one_ends(batches: Sequence[Dealt], job: Job) -> tuple[Sequence[Dealt], EndOfBatches | None]:
+    """The batches before the first that some trainer has not, and the trainers that have not got it; None if all have
+    all. Raises DiagnosticError where it is the first one.
+    """
+    for step, batch in enumerate(batches):
+        without = tuple(trainer for trainer in range(job.trainers) if batch.is_without(trainer, job.trainers))
+        if without:
+            end = EndOfBatches(step + 1, without)
+            if not step:
+                raise DiagnosticError([error("feed-shares", _sentence_of(end, job))])
+            return batches[:step], end
+    return batches, None
+
+
+def _sentence_of(end: EndOfBatches, job: Job) -> str:
+    """The sentence about trainers whose batches end before those of others, in the words of the mode."""
+    return end.describe(meeting_of(job.mode), ddp=job.mode == "ddp")
 
 
 def _source(

@@ -185,6 +185,11 @@ class Report(NamedTuple):
     shares: str = ""
     """A sentence about trainers whose losses are means over different numbers of rows."""
 
+    end: str = ""
+    """A sentence about trainers whose batches end before those of others."""
+    endless_wait: bool = False
+    """Whether the ranks of a real job would wait without end for trainers that have no more batches."""
+
     no_numbers: tuple[str, ...] = ()
     """Variables that are NaN on the single machine. They show nothing about the cluster."""
     whole: tuple[str, ...] = ()
@@ -225,6 +230,7 @@ class Report(NamedTuple):
             and not self.nothing_learnt
             and not self.nothing_seen
             and not self.no_numbers
+            and not self.endless_wait
             and not self.wrong
             and not self.schedule_differs
             and not (self.promised and self.different)
@@ -301,6 +307,9 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
     if report.by_gradients and not report.different:
         lines.append("what differs by more is rounding, too: gradients of whole batches are the means of their shares'")
     lines += [report.shares] if report.shares else []
+    if report.end:
+        lines += [] if _is_verdict_of_end(report) else [report.end]
+        lines.append("the steps before that one are compared")
     lines += [f"WRONG: {line}" for line in report.wrong[:SHOWN]]
     if len(report.wrong) > SHOWN:
         lines.append(f"WRONG: and {len(report.wrong) - SHOWN} more")
@@ -357,6 +366,11 @@ def _code(location: str) -> str:
     return linecache.getline(found[1], int(found[2])).strip() if found else ""
 
 
+def _is_verdict_of_end(report: Report) -> bool:
+    """Whether the verdict is on trainers that have no more batches: nothing is wrong in the steps before."""
+    return report.endless_wait and not report.wrong and not (report.promised and report.different)
+
+
 def _verdict(report: Report) -> str:
     """The sentence on what the check has shown."""
     different, faultless = report.different, report.faulty is None or report.faulty.holds
@@ -365,6 +379,8 @@ def _verdict(report: Report) -> str:
         return f"DIFFERENT: first %{different[0].name}, after step {different[0].first}"
     if report.wrong:
         return "the machines do not do what the source program says"
+    if _is_verdict_of_end(report):
+        return f"WAITS WITHOUT END: {report.end}"
     if report.nothing_learnt:
         return "NOTHING LEARNT: no parameter changed, so nothing is shown"
     if report.no_numbers:

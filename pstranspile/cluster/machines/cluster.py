@@ -29,7 +29,7 @@ from pstranspile.cluster.machines.checks import (
     require_servers,
 )
 from pstranspile.cluster.machines.communicator import Settings, make_communicator
-from pstranspile.cluster.machines.feeding import ClusterFeeds, Shares, Weighing, feeds_of
+from pstranspile.cluster.machines.feeding import ClusterFeeds, Meeting, Shares, Weighing, feeds_of
 from pstranspile.cluster.machines.injection import Injector
 from pstranspile.cluster.machines.network import Machine, Network, Schedule, scheduler_of, stuck
 from pstranspile.cluster.machines.placement import InitialValues, Placement, fill_tables, find_tables, infer_placement
@@ -191,9 +191,17 @@ class Cluster:
         trainer_roles = [trainer.role for trainer in self.trainers]
         self.source = feeds if isinstance(feeds, RowSource) else None
         given, self.steps = feeds_of(feeds, trainer_roles)
-        self.shares = Shares(given, trainer_roles, self.weighing, together=self._averages_gradients())
+        together = self._averages_gradients()
+        self.shares = Shares(given, trainer_roles, self.weighing, together=together, meeting=self.meeting)
         for trainer in self.trainers:
             trainer.feed_from(self.shares.of(trainer.index))
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where the trainers meet in every step."""
+        if self.rings:
+            return "ranks"
+        return "servers" if self.servers and self._averages_gradients() else ""
 
     def _averages_gradients(self) -> bool:
         """Whether the trainers' gradients are averaged in every step."""

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.compiler.job.modes import Promise, settings_of
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, rows_of
 from pstranspile.runtime.run.feeds import near
@@ -59,15 +60,65 @@ class Uneven(NamedTuple):
         return f"{shares}; each counts the same, as in Fluid, so this is no mean over all rows (--shares weighted is)"
 
 
+Meeting: TypeAlias = Literal["", "servers", "ranks"]
+"""Where the trainers meet in every step: nowhere, at servers that take the mean of their gradients, or as ranks of
+collective operations.
+"""
+
+
+def meeting_of(mode: str) -> Meeting:
+    """Where the trainers of a job in this mode meet in every step. Raises KeyError for an unknown mode."""
+    settings = settings_of(mode)
+    if not settings.servers:
+        return "ranks"
+    return "servers" if settings.promise is Promise.ALWAYS else ""
+
+
+class EndOfBatches(NamedTuple):
+    """The first step, counted from 1, in which some trainers have no batch and others have one, and the former."""
+
+    step: int
+    trainers: tuple[int, ...]
+
+    def describe(self, meeting: Meeting, *, ddp: bool = False) -> str:
+        """A sentence about the trainers without a batch, and what follows from it; of ranks of `ddp` in their words."""
+        one = len(self.trainers) == 1
+        names = listed(map(str, self.trainers))
+        what = f"{'rank' if ddp else 'trainer'}{'' if one else 's'} {names} {'has' if one else 'have'}"
+        what += f" no batch in step {self.step}, "
+        what += "which the others have"
+        if meeting == "ranks":
+            waits = "DDP" if ddp else "a collective operation of all ranks"
+            waits += f" waits there for {'it' if one else 'them'} without end"
+            return f"{what}: {waits} (here a cluster goes on without)"
+        if meeting == "servers":
+            return f"{what}: from there on the servers take the mean of those that have a batch"
+        return f"{what}, and which go on without {'it' if one else 'them'}"
+
+
 class Shares:
     """Gives the trainers their feeds, and records the numbers of rows.
 
-    `feeds` are those of the trainers, `together` says whether the cluster takes the mean of their gradients. Raises
-    DiagnosticError for weighted shares where it doesn't.
+    `feeds` are those of the trainers, `together` says whether the cluster takes the mean of their gradients, and
+    `meeting` where the trainers meet in every step. Raises DiagnosticError for weighted shares where it takes no mean.
     """
 
-    def __init__(self, feeds: Sequence[FeedOf], trainers: Sequence[Runs], weighing: Weighing, *, together: bool):
+    def __init__(
+        self,
+        feeds: Sequence[FeedOf],
+        trainers: Sequence[Runs],
+        weighing: Weighing,
+        *,
+        together: bool,
+        meeting: Meeting = "",
+    ):
         self.weighing: Weighing = weighing
+        self.meeting: Meeting = meeting
+        self._ends: dict[int, int] = {}
+        """The trainers whose batches have ended, each with the number of its batches."""
+        self._reached = 0
+        """The steps for which some trainer has had a batch."""
+        self._on_end: Callable[[int], object] | None = None
         self._feeds = feeds
         self._trainers = trainers
         self._together = together and len(trainers) > 1
@@ -87,11 +138,27 @@ class Shares:
         def feed(step: int) -> Mapping[str, Any] | None:
             given = self._feeds[trainer](step)
             if given is None:
+                self._end(trainer, step)
                 return None
+            self._reached = max(self._reached, step + 1)
             rows = self._count(trainer, step, given)
             return _batch(given, trainer, rows, self._weight(trainer, step, rows))
 
         return feed
+
+    def _end(self, trainer: int, step: int) -> None:
+        if step < self._ends.get(trainer, step + 1):
+            self._ends[trainer] = step
+            if self._on_end is not None:
+                self._on_end(step)
+
+    def tell_of_end(self, on_end: Callable[[int], object]) -> None:
+        """From now on `on_end` is called when a trainer's batches have ended, with their number."""
+        self._on_end = on_end
+
+    def end(self) -> EndOfBatches | None:
+        """The trainers whose batches ended before those of others; None if there are none."""
+        return _end_of(self._ends, self._reached)
 
     def _count(self, trainer: int, step: int, given: Mapping[str, Any]) -> int | None:
         machine = self._trainers[trainer]
@@ -131,7 +198,7 @@ class Shares:
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about the steps so far."""
-        return [] if self.weighing == "weighted" else _warned(self.uneven())
+        return [*([] if self.weighing == "weighted" else _warned(self.uneven())), *_told(self.end(), self.meeting)]
 
     def take_rows(self, trainer: int, step: int) -> int | None:
         """The number of rows of a trainer's share in a step, which is forgotten afterwards; None where shares have no
@@ -144,9 +211,14 @@ class Shares:
 
 
 class ReportedShares:
-    """The rows of shares as the trainers' processes report them: at each step in which they change."""
+    """The rows of shares as the trainers' processes report them: at each step in which they change. `meeting` is where
+    the trainers meet in every step.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting: Meeting = meeting
+        self._batches: dict[int, int] = {}
+        """The trainers whose batches have ended, each with the number of its batches."""
         self._changes: dict[int, dict[int, int]] = {}
         """Trainer -> the rows of its share from a step on."""
         self._ends: dict[int, int] = {}
@@ -154,10 +226,14 @@ class ReportedShares:
 
     def take(self, role: str, fields: Mapping[str, Any]) -> None:
         """Records a report of a machine: a trainer reports its steps, counted from 1, and the number of rows of its
-        share where that differs from the step before.
+        share where that differs from the step before, and the number of its batches when they have ended.
         """
         name, _, number = role.rpartition("_")
-        if name == "trainer" and number.isdecimal() and "step" in fields:
+        if name != "trainer" or not number.isdecimal():
+            return
+        if "batches" in fields:
+            self._batches[int(number)] = fields["batches"]
+        if "step" in fields:
             self._add(int(number), fields["step"] - 1, fields.get("rows"))
 
     def _add(self, trainer: int, step: int, rows: int | None) -> None:
@@ -180,7 +256,18 @@ class ReportedShares:
             if len({*now} - {None}) > 1:
                 first, told = (step, tuple(now)) if first < 0 else (first, told)
                 steps += after - step
-        return _warned(Uneven(first + 1, told, steps) if steps else None)
+        end = _end_of(self._batches, max(self._ends.values(), default=0))
+        return [*_warned(Uneven(first + 1, told, steps) if steps else None), *_told(end, self._meeting)]
+
+
+def _end_of(ends: Mapping[int, int], reached: int) -> EndOfBatches | None:
+    """The trainers whose batches end first, of those that end before step `reached`. `ends` has the batches of each."""
+    first = min(ends.values(), default=reached)
+    return EndOfBatches(first + 1, tuple(sorted(t for t in ends if ends[t] == first))) if first < reached else None
+
+
+def _told(end: EndOfBatches | None, meeting: Meeting) -> list[Diagnostic]:
+    return [] if end is None else [warning("feed-shares", end.describe(meeting))]
 
 
 def _warned(uneven: Uneven | None) -> list[Diagnostic]:
@@ -233,7 +320,7 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
         values[name] = value
         if divided(program, name) and (isinstance(value, LoDTensor) or np.ndim(value)):
             size = rows_of(value)
-            dealt = feed.share(size, trainer, trainers) if isinstance(feed, Dealt) else None
+            dealt = feed.share(name, size, trainer, trainers) if isinstance(feed, Dealt) else None
             rows = range(*(dealt or share(size, trainer, trainers)))
             values[name], parts[name] = chosen(value, rows)
     return Batch(values, parts)
@@ -264,8 +351,11 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         def feed(step: int) -> Mapping[str, Any] | None:
             if step >= len(batches):
                 return None
+            given = batches[step]
+            if isinstance(given, Dealt) and given.is_without(trainer, count):
+                return None
             program = machine.programs[machine.turns.program(step) if machine.turns is not None else MAIN]
-            return share_of(batches[step], program, trainer, count)
+            return share_of(given, program, trainer, count)
 
         return feed
 

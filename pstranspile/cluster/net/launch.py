@@ -19,7 +19,7 @@ from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.data.carried import carried
 from pstranspile.cluster.data.loader import LoaderRows, NaNOfBatch
 from pstranspile.cluster.data.source import Data, NotANumber
-from pstranspile.cluster.machines.feeding import ReportedShares, require_fed
+from pstranspile.cluster.machines.feeding import ReportedShares, meeting_of, require_fed
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.findings import read_findings, relocated, to_sources, told_once
@@ -208,7 +208,7 @@ class _Run:
     ):
         self._job, self._programs = job, programs
         self._kept, self._seed, self._source, self._on_report = kept, seed, source, on_report
-        self._shares = ReportedShares()
+        self._shares = ReportedShares(meeting_of(job.plan.mode))
         self._news = News(_tell)
 
     def to_the_end(self, folder: str, words: Sequence[str], work: Path, logs: Path, restarts: int) -> dict[str, str]:

@@ -95,6 +95,8 @@ class _Steps(TrainerListener):
         self._report, self._shares, self._parts, self._on_step = report, shares, parts, on_step
         self._rows: int | None = None
         """The number of rows in the share that was last reported."""
+        if shares is not None:
+            shares.tell_of_end(lambda batches: report(batches=batches))
 
     def step_done(self, trainer: Trainer, step: int) -> None:
         """Reports the step, and writes the part of a checkpoint if one is due."""

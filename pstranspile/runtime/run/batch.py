@@ -54,20 +54,27 @@ class Batch(dict[str, Any]):
 
 
 class Dealt(dict[str, Any]):
-    """The feeds of a step, by name, whose rows are dealt to machines as they say: `rows` to each, in order."""
+    """The feeds of a step, by name, whose rows are dealt to machines as they say: of an input in `rows`, so many to
+    each machine, in order; None for a machine that has no batch in the step.
+    """
 
-    def __init__(self, values: Mapping[str, Any], rows: Sequence[int]):
+    def __init__(self, values: Mapping[str, Any], rows: Mapping[str, Sequence[int | None]]):
         super().__init__(values)
-        self.rows = tuple(rows)
+        self.rows = {name: tuple(counts) for name, counts in rows.items()}
 
-    def share(self, size: int, machine: int, machines: int) -> tuple[int, int] | None:
-        """The first row of a machine and that after its last one; None where so many rows, or for so many machines, are
-        not what is dealt.
+    def is_without(self, machine: int, machines: int) -> bool:
+        """Whether a machine, of so many, has no batch in the step."""
+        return any(len(counts) == machines and counts[machine] is None for counts in self.rows.values())
+
+    def share(self, name: str, size: int, machine: int, machines: int) -> tuple[int, int] | None:
+        """The first row of an input for a machine and that after its last one; None where so many rows, or for so many
+        machines, are not what is dealt.
         """
-        if len(self.rows) != machines or sum(self.rows) != size:
+        counts = [count or 0 for count in self.rows.get(name, ())]
+        if len(counts) != machines or sum(counts) != size:
             return None
-        first = sum(self.rows[:machine])
-        return first, first + self.rows[machine]
+        first = sum(counts[:machine])
+        return first, first + counts[machine]
 
 
 def rows_of(value: Value) -> int:

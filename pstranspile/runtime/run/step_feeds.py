@@ -131,26 +131,46 @@ class RowFeeds:
         require_steps(self.steps, steps)
 
 
-def batches_of_rows(
-    source: RowSource, program: Program, trainers: int, steps: int | None, most: int
-) -> list[Mapping[str, Any]]:
+def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: int | None, most: int) -> list[Dealt]:
     """The feeds of this many trainers together in each step: their shares concatenated, and dealt out to them again so.
 
     `steps` is the number of steps (default: all that there are, at most `most`). Raises DiagnosticError.
     """
     feeds, there = source.feeds([program] * trainers)
     require_steps(there, steps or 0)
-    result: list[Mapping[str, Any]] = []
+    result: list[Dealt] = []
     for step in range(steps or min(there, most)):
-        shares = [share for feed in feeds if (share := feed(step)) is not None]
+        dealt = [feed(step) for feed in feeds]
+        shares = [share for share in dealt if share is not None]
         if not shares:
             require_steps(step, steps or 0)
             break
         names = [name for name in shares[0] if divided(program, name)]
-        whole, rows = dict(joined(shares, names)), [{rows_of(share[name]) for name in names} for share in shares]
-        alike = len(shares) == trainers and all(len(counts) == 1 for counts in rows)
-        result.append(Dealt(whole, [counts.pop() for counts in rows]) if alike else whole)
+        _require_alike(shares, names, program, step)
+        rows = {name: [None if share is None else rows_of(share[name]) for share in dealt] for name in names}
+        result.append(Dealt(dict(joined(shares, names)), rows))
     return result
+
+
+def _require_alike(shares: Sequence[Mapping[str, Any]], divided: Container[str], program: Program, step: int) -> None:
+    """Raises DiagnosticError if trainers are fed different values of an input that is not divided among them, of which
+    one machine can be given only one.
+    """
+    for name in shares[0]:
+        held = [share[name] for share in shares if name in share]
+        if name not in divided and any(not _is_same(value, held[0]) for value in held[1:]):
+            message = f"step {step + 1}: trainers are given different values of %{name}, which declares how many rows "
+            message += "it has; one machine, which is given all rows of a batch, can't be given these together"
+            note = Note(f"with -1 as its first dim, the rows of all trainers' %{name} are put one after another")
+            raise DiagnosticError(
+                [error("run-feed-mismatch", message, program.main_block.vars[name].location, notes=(note,))]
+            )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    lods = [value.lod if isinstance(value, LoDTensor) else None for value in (one, other)]
+    arrays = [np.asarray(value.data if isinstance(value, LoDTensor) else value) for value in (one, other)]
+    return lods[0] == lods[1] and np.array_equal(*arrays, equal_nan=arrays[0].dtype.kind == arrays[1].dtype.kind == "f")
 
 
 def require_steps(there: int, wanted: int) -> None:

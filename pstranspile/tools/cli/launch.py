@@ -159,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)
-        shares = ReportedShares()
+        shares = ReportedShares(cluster.meeting)
         try:
             with quoting(None if source is None else source.source):
                 return _launch(options, folder, job, compiled, work, steps, kept, cluster.source, keeping, shares)

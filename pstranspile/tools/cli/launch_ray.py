@@ -119,9 +119,10 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
     )
     require_ray()
     _have_ray_print_plainly()
-    from pstranspile.cluster.machines.feeding import ReportedShares
+    from pstranspile.cluster.machines.feeding import ReportedShares, meeting_of
 
-    view, machines, shares, at_end = _view(options), dict[str, _Machine](), ReportedShares(), ExitStack()
+    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
+    shares = ReportedShares(meeting_of(compiled.plan.mode))
     from pstranspile.cluster.ray import launch
 
     try:

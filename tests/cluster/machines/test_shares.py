@@ -177,14 +177,14 @@ def test_launch_tells_of_uneven_shares_as_run_does(form: str, tmp_path: Path, mo
 
 def test_reported_shares_of_trainers_that_leave_and_come_back():
     def told(*reports: tuple[int, int, int | None]) -> list[str]:
-        shares = ReportedShares()
+        shares = ReportedShares("servers")
         for trainer, step, rows in reports:
             shares.take(f"trainer_{trainer}", {"step": step} | ({} if rows is None else {"rows": rows}))
         shares.take("pserver_0", {"step": 9})
         return [finding.message.partition(" the trainers'")[0] for finding in shares.warnings()]
 
     def counts(*reports: tuple[int, int, int | None]) -> str:
-        shares = ReportedShares()
+        shares = ReportedShares("servers")
         for trainer, step, rows in reports:
             shares.take(f"trainer_{trainer}", {"step": step} | ({} if rows is None else {"rows": rows}))
         return shares.warnings()[0].message.partition("rows: ")[2].partition(";")[0]
