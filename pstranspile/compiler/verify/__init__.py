@@ -17,7 +17,7 @@ from pstranspile.compiler.verify.walk import Walk, check_kinds, report_unknown_o
 from pstranspile.ir.codes import Code
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import type_text, var_text
-from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors, warning, weighed
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning, weighed
 from pstranspile.ir.expect import expect_module, suggesting
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, Program, SourceText, TensorType, Var
@@ -139,6 +139,10 @@ def verify(
     """
     expect_module(module, "verify")
     findings: list[Diagnostic] = []
+    if not module.programs:
+        findings.append(
+            error("no-program", "there is no program", Location(module.source.file) if module.source else None)
+        )
     with collector_paused():
         startup: tuple[Diagnostic, ...] = ()
         made: Mapping[str, TensorType] = EMPTY

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted, weighed
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
 from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
@@ -23,7 +23,8 @@ def run(arguments: Sequence[str]) -> int:
         "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when "
         "an earlier one has errors. Warnings leave the exit status at 0. Of a folder every machine's programs are "
         "checked, and whether they fit together. What @startup leaves without a value is an error, as it is when the "
-        "program is compiled for servers; other commands take it for loaded.\n\n"
+        "program is compiled for servers; other commands take it for loaded. What else compile refuses "
+        "for servers is a warning, as one machine may run it, and with --strict ends in status 1.\n\n"
         "docs/reference/diagnostics.md explains the codes.",
         ["net.ir", "main.pb --startup startup.pb", "out", "net.ir --sarif > findings.sarif"],
     )
@@ -163,6 +164,7 @@ def _verify(
     printed: _Terminal | _Log,
     sources: Sequence[SourceText] = (),
 ) -> int:
+    from pstranspile.compiler.trial import refused_by_compile
     from pstranspile.compiler.verify import verify
 
     try:
@@ -173,7 +175,15 @@ def _verify(
         return status_of(problem)
     findings = verify(module, strict=options.strict, allow=allow, initialised_here=True)
     printed.findings(findings, [module.source])
-    return 1 if _count(path, findings, printed) else 0
+    if _count(path, findings, printed):
+        return 1
+    level = Severity.ERROR if options.strict else Severity.WARNING
+    refused = tuple(weighed((d._replace(severity=level) for d in refused_by_compile(module)), allow=allow))
+    printed.findings(refused, [module.source])
+    errors = _count(path, refused, printed)
+    if refused:
+        printed.remark(f"{STDIN if path == '-' else path}: one machine may run it, compile refuses it for servers")
+    return 1 if errors else 0
 
 
 def _count(path: str, findings: Iterable[Diagnostic], printed: _Terminal | _Log) -> int:

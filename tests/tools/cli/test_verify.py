@@ -155,3 +155,34 @@ def test_a_plan_that_no_command_could_read_is_an_error(
     capsys.readouterr()
     assert main(["verify", "job"]) == 1
     assert "plan.json" in capsys.readouterr().err
+
+
+UNCOMPILABLE = {
+    "parameter-shape": ("param %w : f32[1000, 20]", "param %w : f32[-1, 20]"),
+    "not-initialised": ("LearningRate=%lr", "LearningRate=%y"),
+    "no-program": (REGRESSION[REGRESSION.index("program @startup") :], ""),
+}
+"""By code, what makes of the regression a program that one machine runs and compile refuses."""
+
+
+@pytest.mark.parametrize("code", UNCOMPILABLE)
+def test_what_compile_refuses_is_told(code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = REGRESSION.replace(*UNCOMPILABLE[code])
+    assert text != REGRESSION
+    assert verified(tmp_path, text) == 0
+    err = capsys.readouterr().err
+    assert f"warning[{code}]" in err
+    assert err.endswith("net.ir: one machine may run it, compile refuses it for servers\n")
+    assert verified(tmp_path, text, "--strict") == 1
+    assert f"error[{code}]" in capsys.readouterr().err
+    assert main(["compile", str(tmp_path / "net.ir"), "--pservers", "1"]) == 1
+
+
+def test_what_compiles_is_told_nothing_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert verified(tmp_path, REGRESSION) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_text_without_programs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert verified(tmp_path, "ir 1\n") == 1
+    assert "error[no-program]: there is no program" in capsys.readouterr().err
