@@ -53,6 +53,12 @@ _LENGTHS = (
 MOST_TABLE = 4096
 """The most bytes that the table of a connection may have (RFC 7541, 4.2)."""
 
+MOST_SAME = 16
+"""The most blocks of a connection whose headers are kept for calls with the same block."""
+
+MOST_SAME_BYTES = 64
+"""The most bytes of such a block. A block of headers that all stand in the table has a byte for each."""
+
 ENTRY = 32
 """The bytes that an entry of the table counts besides its name and value (RFC 7541, 4.1)."""
 
@@ -139,10 +145,28 @@ class HeaderReader:
         self._most = MOST_TABLE
         self._data: Bytes = b""
         self._at = 0
+        self._changed = False
+        """Whether the block that is read changes the table."""
+        self._same: dict[bytes, list[Header]] = {}
+        """The headers of blocks that leave the table as it is, by their bytes, while the table does not change."""
 
-    def read(self, data: Bytes) -> list[Header]:
-        """Decodes the headers of a block, in order. Raises WireError; the connection then has to end."""
-        self._data, self._at = data, 0
+    def read(self, data: Bytes) -> Sequence[Header]:
+        """Decodes the headers of a block, in order. Raises WireError; the connection then has to end.
+
+        A client's calls differ in few headers, so that most blocks are those of a call before, byte for byte.
+        """
+        if len(data) > MOST_SAME_BYTES:
+            return self._decode(data)
+        block = bytes(data)
+        headers = self._same.get(block)
+        if headers is None:
+            headers = self._decode(block)
+            if not self._changed and len(self._same) < MOST_SAME:
+                self._same[block] = headers
+        return headers
+
+    def _decode(self, data: Bytes) -> list[Header]:
+        self._data, self._at, self._changed = data, 0, False
         end = len(data)
         size = resized = 0
         headers: list[Header] = []
@@ -213,6 +237,7 @@ class HeaderReader:
         return self._table[index - _NUMBERED - 1]
 
     def _keep(self, header: Header) -> None:
+        self._note_change()
         self._table.appendleft(header)
         self._size += len(header[0]) + len(header[1]) + ENTRY
         self._shrink()
@@ -221,7 +246,12 @@ class HeaderReader:
         if size > MOST_TABLE:
             raise WireError(f"a table of {size} bytes of headers is too large")
         self._most = size
+        self._note_change()
         self._shrink()
+
+    def _note_change(self) -> None:
+        self._changed = True
+        self._same.clear()
 
     def _shrink(self) -> None:
         while self._size > self._most:

@@ -182,3 +182,15 @@ def test_more_calls_than_are_answered_at_once_are_put_off() -> None:
     assert [(kind, stream) for kind, _, stream, _ in end.take()] == [(RESET, 11), (RESET, 13)]
     end.say(frame(PING, 0, 0, b"12345678"))
     assert end.take() == [(PING, 1, 0, b"12345678")]
+
+
+def test_a_block_of_numbers_means_what_the_table_holds_when_it_comes():
+    reader = HeaderReader()
+    newest = b"\xbe"
+    for value in (b"1", b"2", b"2", b"3"):
+        reader.read(b"\x40\x01a\x01" + value)
+        for _ in range(3):
+            assert list(reader.read(newest)) == [(b"a", value)]
+    reader.read(b"\x20")  # the table is emptied
+    with pytest.raises(WireError, match="no header has the number 62"):
+        reader.read(newest)
