@@ -144,6 +144,18 @@ def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
         (tmp_path / "mine" / name).unlink()
 
 
+@pytest.mark.parametrize(("option", "done"), [("--check", "checked"), ("--explain", "explained")])
+@pytest.mark.parametrize(("code", "status"), [("0", 0), ("", 0), ("3", 3)])
+def test_a_script_that_ends_before_it_trains_is_told(
+    option: str, done: str, code: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "s.py").write_text(f"import sys\nif len(sys.argv) < 2:\n    sys.exit({code})\n")
+    ended = runner(option, "s.py", folder=tmp_path)
+    told = f"s.py:3: the script ends here with status {status}, before it has trained: nothing is {done}\n"
+    assert (ended.returncode, ended.stdout) == (status or 1, "")
+    assert ended.stderr.endswith(told)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
