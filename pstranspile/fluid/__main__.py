@@ -7,6 +7,7 @@ import runpy
 import sys
 from contextlib import suppress
 from pathlib import Path
+from traceback import extract_tb
 
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.communicator import idle_server, listen
@@ -77,6 +78,10 @@ def _run(session: Session) -> int:
     except SystemExit as stop:
         if not stop.code:
             _tell_idle_server()
+        if session.asks():
+            status = session.end(_line_of(stop, options.script), stop.code)
+            if not stop.code:
+                return status
         raise
     except DiagnosticError as problem:
         tell(rendered(problem))
@@ -95,6 +100,13 @@ def _run(session: Session) -> int:
         return 1
     _tell_idle_server()
     return session.end()
+
+
+def _line_of(stop: SystemExit, script: str) -> str:
+    """The place in a script, as file:line, at which it has ended itself; the script alone if it is not known."""
+    own = Path(script).resolve()
+    lines = [frame.lineno for frame in extract_tb(stop.__traceback__) if Path(frame.filename).resolve() == own]
+    return f"{script}:{lines[-1]}" if lines else script
 
 
 def _tell_idle_server() -> None:

@@ -355,9 +355,21 @@ class Session:
         write_output(folder / "script.ir", print_module(module).encode())
         print(f"{folder / 'script.ir'}: what the script has built", file=sys.stderr)
 
-    def end(self) -> int:
-        """The exit status of the actions."""
-        if (self.options.check or self.options.explain) and not self._compiled:
-            print(f"{self._command}: the script trains nothing", file=sys.stderr)
+    def asks(self) -> bool:
+        """Whether the command asks for an answer about a training program, in place of training."""
+        return self.options.check or self.options.explain
+
+    def end(self, place: str = "", status: object = None) -> int:
+        """The exit status of the actions. `place` is where the script has ended itself with `status`, "" if it has run
+        to its end.
+        """
+        if self.asks() and not self._compiled:
+            nothing = f"nothing is {'checked' if self.options.check else 'explained'}"
+            if place:
+                shown = status if isinstance(status, int) else 1 if status else 0
+                told = f"{place}: the script ends here with status {shown}, before it has trained: {nothing}"
+            else:
+                told = f"the script trains nothing: {nothing}"
+            print(f"{self._command}: {told}", file=sys.stderr)
             return 1
         return self._status

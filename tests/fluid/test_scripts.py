@@ -121,6 +121,19 @@ def test_what_is_no_module_can_not_be_imported_as_one(tmp_path: Path) -> None:
     assert "No module named 'paddle.fluid.Executor'" in runner("script.py", folder=tmp_path).stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "given", "near"), [("paddle.fluid.layers", "fcc", "fc"), ("paddle", "fluidd", "fluid")]
+)
+def test_a_failed_import_names_the_module_as_the_script_does(
+    module: str, given: str, near: str, tmp_path: Path
+) -> None:
+    (tmp_path / "s.py").write_text(f"import sys\nfrom {module} import {given}\n")
+    done = runner("s.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert 's.py", line 2' in done.stderr
+    assert done.stderr.endswith(f"ImportError: cannot import name '{given}' from '{module}'; did you mean {near}?\n")
+
+
 def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
     script = str(SCRIPTS / "wide_and_deep.py")
     done = runner("--check", "--ir", "built", script, folder=tmp_path)
@@ -142,6 +155,18 @@ def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
         assert f"mine/{name}: error[output-foreign]: it is there, and " in done.stderr
         assert (tmp_path / "mine" / name).read_text() == "important"
         (tmp_path / "mine" / name).unlink()
+
+
+@pytest.mark.parametrize(("option", "done"), [("--check", "checked"), ("--explain", "explained")])
+@pytest.mark.parametrize(("code", "status"), [("0", 0), ("", 0), ("3", 3)])
+def test_a_script_that_ends_before_it_trains_is_told(
+    option: str, done: str, code: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "s.py").write_text(f"import sys\nif len(sys.argv) < 2:\n    sys.exit({code})\n")
+    ended = runner(option, "s.py", folder=tmp_path)
+    told = f"s.py:3: the script ends here with status {status}, before it has trained: nothing is {done}\n"
+    assert (ended.returncode, ended.stdout) == (status or 1, "")
+    assert ended.stderr.endswith(told)
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,22 @@ def traceback_of(problem: BaseException) -> str:
 _NOT_IMPORTED = re.compile(r"cannot import name '([^']+)' from '([^']+)'")
 
 
+def _name_of_paddle(module: str) -> str:
+    """The name by which a script imports a module of this package."""
+    inner = module.removeprefix("pstranspile.")
+    return inner.removeprefix("fluid.") if f"{inner}.".startswith("fluid.paddle.") else f"paddle.{inner}"
+
+
 def _suggest(problem: ImportError) -> None:
-    """Adds the nearest name to the message of a failed import, where a name of Paddle may be misspelt."""
+    """Adds the nearest name to the message of a failed import, where a name of Paddle may be misspelt. A module has the
+    name that the script imports it by.
+    """
     given = _NOT_IMPORTED.match(problem.msg)
     held = sys.modules.get(given[2]) if given else None
     if given and held is not None and given[2].startswith("pstranspile."):
         known = [name for name in (*dir(held), *(["fluid"] if given[2].endswith(".paddle") else ())) if name[0] != "_"]
-        problem.msg += did_you_mean(given[1], known)
+        written = f"cannot import name '{given[1]}' from '{_name_of_paddle(given[2])}'"
+        problem.msg = written + did_you_mean(given[1], known)
     elif isinstance(problem, ModuleNotFoundError) and problem.name and "did you mean" not in problem.msg:
         top, _, rest = problem.name.partition(".")
         near = nearest(top, ["paddle"], 0.8)
