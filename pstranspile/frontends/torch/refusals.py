@@ -125,7 +125,8 @@ def require_arguments(model: Any, loss: Any, names: Sequence[str], is_mapping: b
         else:
             takes.bind(*first, *([None] * len(names)))
     except TypeError as problem:
-        tensors = counted(len(names), "tensor") + (f" ({listed(names)})" if is_mapping else "")
+        tensors = "tensor" if len(names) == 1 else counted(len(names), "tensor")
+        tensors += f" ({listed(names)})" if is_mapping else ""
         if loss is None:
             given = f"the model is called with the {tensors} of the batch"
             instead = "loss=lambda model, x, y: ... says what of the batch the model takes, and what the loss is"

@@ -132,7 +132,10 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
 def as_value(var: Var, value: Any) -> Value:
     """Plain Python numbers and lists as an array of the declared element type; other values as they are."""
     if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
-        return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
+        try:
+            return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
+        except (ValueError, TypeError, OverflowError):  # no numbers, or rows of different lengths
+            return value
     return value
 
 
@@ -151,6 +154,8 @@ def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
         return ""
     if isinstance(value, LoDTensor):
         return _lod_problem(var, value) or mismatch_of_array(var, value.data, any_dims=any_dims)
+    if isinstance(value, list | tuple):
+        return f"is fed a {type(value).__name__} that makes no array: it holds other than numbers, or uneven rows"
     if not isinstance(value, np.ndarray):
         return f"is fed {describe(value)}"
     if var.tensor.lod_level:
