@@ -412,8 +412,6 @@ class Feeds:
             what = mismatch(var, array, any_dims=True) or f"is fed {describe(array)}"
             said = f"{var.name} is declared {declared(var)}, but {what}"
             yield self._problem(f"{said}; an array has a value for each step")
-                f"{var.name} is declared {declared(var)}, but {what}; an array has a value for each step"
-            )
             return
         if not array.ndim:
             yield self._problem(f"{var.name} has no leading step axis: it is {describe(array)}")
