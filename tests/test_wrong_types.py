@@ -201,7 +201,7 @@ def test_values_by_name_of_other_types(call: Any, says: str):
     [
         (lambda: ps.simulate(COMPILED, {1: FED["x"]}), "; one name is of type int"),
         (lambda: ps.simulate(COMPILED, [{1: FED["x"]}]), "; one name is of type int"),
-        (lambda: check(MODULE, JOB, feeds={1: FED["x"]}, steps=1), "feed takes "),
+        (lambda: check(MODULE, JOB, feeds={1: FED["x"]}, steps=1), "; one name is of type int"),
         (lambda: ps.save_feeds("/nowhere/o.npz", [{1: 2}]), "; one name is of type int"),
         (lambda: ps.Cluster({"trainer_0": 1}), "roles takes a Role for each name"),
         (lambda: ps.DiagnosticError(["text"]), "DiagnosticError takes findings, such as error(code, message), not str"),

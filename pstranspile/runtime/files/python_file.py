@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
+from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Module
 
 _Result = TypeVar("_Result")
@@ -53,7 +54,9 @@ def value_of(file: str, name: str) -> Any:
     """The object `name` of a Python file. Raises DiagnosticError as `module_of` does."""
     place = os.path.realpath(file)
     if not os.path.isfile(place):
-        problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
+        problem = (
+            "this is a folder, a file is needed" if os.path.isdir(place) else f"there is no such file{misspelt(file)}"
+        )
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
     imported = imported_file(file)
     if not hasattr(imported, name):

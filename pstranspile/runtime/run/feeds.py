@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, listed
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
+from pstranspile.ops.gradient import SUFFIX
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.large.table import LargeTable, TableState
@@ -230,11 +231,19 @@ def not_fed(op: Op, var: Var) -> Diagnostic:
     return at_op("run-feed-missing", message, op, focus=var.name)
 
 
+def computed(program: Program) -> str:
+    """`; it computes x, y and 3 more`: the variables that a program computes, but not its gradients."""
+    written = dict.fromkeys(name for op in program.main_block.ops for name in op.output_names)
+    names = [name for name in written if name and SUFFIX not in name]
+    return f"; it computes {listed(names)}" if names else ""
+
+
 def fetch_problem(program: Program, name: str) -> Diagnostic:
     """The error for a fetched variable that has no value."""
     variables = program.main_block.vars
     if name not in variables:
-        message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
+        hint = near(name, variables) or computed(program)
+        message = f"{name} is fetched, but the program declares no such variable{hint}"
     else:
         message = f"{name} is fetched, but has no value after the run"
     return error("run-fetch-unknown", message)

@@ -30,6 +30,7 @@ from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import Dealt, joined, rows_of
 from pstranspile.runtime.run.feeds import (
     as_value,
+    computed,
     declared,
     describe,
     mismatch,
@@ -339,7 +340,7 @@ class Feeds:
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
         """The values of each step, for inputs with arrays for each step."""
-        self._batches = batches_of(given, "feed")
+        self._batches = batches_of(given, "Feeds")
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
             self._read(given)
@@ -850,7 +851,9 @@ def fetches_by_program(
             places, name = [p for p, program in programs.items() if item in program.main_block.vars], item
         if not places:
             names = [n for program in programs.values() for n in program.main_block.vars]
-            message = f"{item} is fetched, but no program that is run declares {name}{near(name, names)}"
+            ran = programs[owner] if slash and owner in programs else next(iter(programs.values()))
+            hint = near(name, names) or computed(ran)
+            message = f"{item} is fetched, but no program that is run declares {name}{hint}"
             raise DiagnosticError([error("run-fetch-unknown", message)])
         for place in places:
             result[place][name] = None
