@@ -274,11 +274,13 @@ def _in_name(character: str) -> bool:
 def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, int]:
     """(line index, first column, number of characters) that a finding marks.
 
-    Columns count from 0. Without a focus the mark extends from the finding's column to the end.
+    Columns count from 0. Without a focus the mark extends from the finding's column, or from the first character that
+    is no blank, to the end.
     """
     location, result = _focused(location, focus, lines)
     text = lines[location.line - 1]
-    start = result if result >= 0 else max(location.column - 1, 0)
+    begin = location.column or len(text) - len(text.lstrip()) + 1
+    start = result if result >= 0 else begin - 1
     width = len(focus) if result >= 0 else 1
     if result < 0 and not focus:
         width = max(len(text.rstrip()) - start, 1)

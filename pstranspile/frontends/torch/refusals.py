@@ -164,17 +164,18 @@ def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnosti
     """
     text = str(problem)
     place = user_place(text) or line_of(model if loss is None else loss)
+    own = [one for one in _frames(text) if _is_own(one.file)]
+    focus = own[-1].code if own else ""
     if (fixed := _FIXED.search(text)) is not None:
-        own = [one for one in _frames(text) if _is_own(one.file)]
-        fixed_in = [] if not own else [*_fixed_in(int(fixed[1]), own[-1], model, loss)]
-        return _of_fixed_rows(int(fixed[1]), fixed_in, own[-1].code if own else "", place, tensor)
+        rows = int(fixed[1])
+        return _of_fixed_rows(rows, [*_fixed_in(rows, own[-1], model, loss)] if own else [], focus, place, tensor)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     what = lines[0] if lines else type(problem).__name__
     if (made := _RAISED.search(text)) is not None:
         what = f"its code raises {made[1].splitlines()[0].strip()}"
     details = [line.removeprefix("Explanation:").strip() for line in lines if line.startswith("Explanation:")]
     notes = [Note(detail) for detail in details[:1] if detail]
-    return error("torch-export", f"torch can't export the model: {what}", place, notes=notes)
+    return error("torch-export", f"torch can't export the model: {what}", place, focus=focus, notes=notes)
 
 
 # Code for one number of rows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import linecache
 import os
 import sys
 import traceback
@@ -138,13 +139,24 @@ def _finding(problem: Exception, file: str) -> Any:
     there are notes.
     """
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_of_user(frame.filename)]
-    places = [Location(_shown(frame.filename, file), frame.lineno or 0, 0) for frame in frames]
+    places = [_expression(frame, _shown(frame.filename, file)) for frame in frames]
     kind = type(problem).__name__
     lines = str(problem).splitlines()
     message = f"{kind}: {lines[0]}" if lines else kind
-    notes = [Note("called from here", place) for place in reversed(places[:-1])][:_MOST_CALLS]
+    notes = [Note("called from here", *place) for place in reversed(places[:-1])][:_MOST_CALLS]
     notes += [Note("\n".join(lines[1:]))] if any(line.strip() for line in lines[1:]) else []
-    return error("input-python", message, places[-1] if places else Location(file), notes=notes)
+    place, focus = places[-1] if places else (Location(file), "")
+    return error("input-python", message, place, focus=focus, notes=notes)
+
+
+def _expression(frame: traceback.FrameSummary, file: str) -> tuple[Location, str]:
+    """The place of the expression that a frame evaluates, and its text; "" for one of several lines."""
+    line, first, last = frame.lineno or 0, frame.colno, frame.end_colno
+    if first is None or last is None:
+        return Location(file, line), ""
+    text = linecache.getline(frame.filename, line).rstrip("\n").encode()  # Python counts bytes of UTF-8
+    column = len(text[:first].decode(errors="replace")) + 1
+    return Location(file, line, column), text[first:last].decode(errors="replace") if frame.end_lineno == line else ""
 
 
 _MOST_CALLS = 5
