@@ -16,7 +16,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
-from pstranspile.ir.diagnostics import DiagnosticError, counted, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.model import Location
 from pstranspile.proof.check import check as check_programs
@@ -121,7 +121,7 @@ def check(
     steps = STEPS if given is None else len(given)
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
-    return _checked(training, given, job)
+    return _checked(training, given, job, accumulate)
 
 
 @suggesting
@@ -143,19 +143,34 @@ def _job(trainers: Any, pservers: Any) -> Job:
     return Job(pservers=pservers, trainers=trainers)
 
 
-def _checked(training: Training, batches: Iterable[Any] | None, job: Job) -> ModelReport:
+def _checked(training: Training, batches: Iterable[Any] | None, job: Job, accumulate: int = 1) -> ModelReport:
     if batches is None:
         fed = _made(training, job.trainers)
     else:
         fed = [training.feeds(batch) for batch in batches_of(batches, len(training.inputs))]
     if not fed:
         raise DiagnosticError([_NO_BATCHES])
-    for feed in fed:
-        for share in _shares(feed, job.trainers):
-            training.require_sizes(share)
+    for number, feed in enumerate(fed, 1):
+        for rank, share in enumerate(_shares(feed, job.trainers)):
+            _require_share(training, share, f"rank {rank} has of batch {number}", accumulate)
     report = check_programs(training.module, job, feeds=fed, steps=len(fed))
     causes = [_of_model(cause, training) for cause in report.causes]
     return ModelReport(report, tuple(_by_line(causes)))
+
+
+def _require_share(training: Training, share: Mapping[str, Array], whose: str, accumulate: int) -> None:
+    """Raises DiagnosticError (`torch-batch`) for a rank's share of a size that the model was not traced for."""
+    uneven = [name for name, array in share.items() if array.ndim and len(array) % accumulate]
+    if uneven:
+        rows = counted(len(share[uneven[0]]), "row")
+        message = f"the {rows} of {uneven[0]} that {whose} can't be dealt to {accumulate} micro-batches of one size"
+        notes = [Note("leave out a last batch of fewer rows, as drop_last=True of a DataLoader does")]
+        raise DiagnosticError([error("torch-batch", message, notes=notes)])
+    try:
+        training.require_sizes(share)
+    except DiagnosticError as problem:
+        (finding,) = problem.diagnostics
+        raise DiagnosticError([finding._replace(notes=(Note(f"it is what {whose}"),))]) from None
 
 
 def _by_line(causes: Iterable[ModelCause]) -> list[ModelCause]:

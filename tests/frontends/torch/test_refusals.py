@@ -219,6 +219,21 @@ def test_code_for_one_number_of_rows_names_what_has_it(loss, model, line, what):
     assert "x.shape[0] in place of 8" in finding.notes[0].message
 
 
+def test_a_last_batch_of_fewer_rows_is_told_with_its_rank():
+    batches = [(torch.randn(8, 4),), (torch.randn(6, 4),)]
+    with pytest.raises(DiagnosticError) as caught:
+        checked(accumulate=2, batches=batches)
+    told = "the 3 rows of x that rank 0 has of batch 2 can't be dealt to 2 micro-batches of one size"
+    assert told in str(caught.value)
+    assert "drop_last=True" in str(caught.value)
+
+
+def test_a_share_that_the_model_was_not_traced_for_is_told_with_its_rank():
+    batches = [(torch.randn(8, 4),), (torch.randn(6, 4),)]
+    with pytest.raises(DiagnosticError, match="it is what rank 0 has of batch 2"):
+        checked(lambda model, x: model(x).view(-1, 2, 8).prod(1).mean(), batches=batches)
+
+
 def test_micro_batches_have_one_size():
     with pytest.raises(DiagnosticError, match="to 3 micro-batches of one size, and x has 8 rows") as caught:
         checked(accumulate=3)
