@@ -151,12 +151,15 @@ def _finding(problem: Exception, file: str) -> Any:
 
 def _expression(frame: traceback.FrameSummary, file: str) -> tuple[Location, str]:
     """The place of the expression that a frame evaluates, and its text; "" for one of several lines."""
-    line, first, last = frame.lineno or 0, frame.colno, frame.end_colno
+    line = frame.lineno or 0
+    first: int | None = getattr(frame, "colno", None)  # Python 3.10 has no columns
+    last: int | None = getattr(frame, "end_colno", None)
     if first is None or last is None:
         return Location(file, line), ""
     text = linecache.getline(frame.filename, line).rstrip("\n").encode()  # Python counts bytes of UTF-8
     column = len(text[:first].decode(errors="replace")) + 1
-    return Location(file, line, column), text[first:last].decode(errors="replace") if frame.end_lineno == line else ""
+    is_whole = getattr(frame, "end_lineno", 0) == line
+    return Location(file, line, column), text[first:last].decode(errors="replace") if is_whole else ""
 
 
 _MOST_CALLS = 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def as_value(var: Var, value: Any) -> Value:
         try:
             return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
         except (ValueError, TypeError, OverflowError):  # no numbers, or rows of different lengths
-            return value
+            return cast("Value", value)
     return value
 
 
@@ -156,7 +156,8 @@ def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
     if isinstance(value, LoDTensor):
         return _lod_problem(var, value) or mismatch_of_array(var, value.data, any_dims=any_dims)
     if isinstance(value, list | tuple):
-        return f"is fed a {type(value).__name__} that makes no array: it holds other than numbers, or uneven rows"
+        kind = "list" if isinstance(value, list) else "tuple"
+        return f"is fed a {kind} that makes no array: it holds other than numbers, or uneven rows"
     if not isinstance(value, np.ndarray):
         return f"is fed {describe(value)}"
     if var.tensor.lod_level:

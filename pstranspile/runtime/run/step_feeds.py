@@ -292,7 +292,7 @@ def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]
     expect(batches, Sequence, "save_feeds", "a list of mappings, one for each step")
     for batch in batches:
         expect(batch, Mapping, "save_feeds", "a list of mappings, one for each step")
-        _require_names(batch, "save_feeds", "values by name, a mapping for each step")
+        _require_names(cast("Mapping[object, Any]", batch), "save_feeds", "values by name, a mapping for each step")
     write_arrays(name, feed_arrays(batches))
 
 

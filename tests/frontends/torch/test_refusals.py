@@ -1,5 +1,7 @@
 """What is said of arguments that are none, and of code that is for one number of rows."""
 
+import sys
+
 import pytest
 
 import pstranspile.torch as pt
@@ -213,7 +215,7 @@ def test_code_for_one_number_of_rows_names_what_has_it(loss, model, line, what):
     (finding,) = caught.value.diagnostics
     code = (loss or model.forward).__code__
     assert (finding.location.file, finding.location.line) == (__file__, code.co_firstlineno + line)
-    assert finding.location.column > 5
+    assert finding.location.column > 5 or sys.version_info < (3, 11)  # Python 3.10 knows no columns
     assert what in finding.message
     assert "Constraints" not in str(caught.value)
     assert "x.shape[0] in place of 8" in finding.notes[0].message
