@@ -21,11 +21,14 @@ from pstranspile.cluster.pytorch import launch
 from pstranspile.frontends.torch.capture import torch_library
 from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_value
 from pstranspile.frontends.torch.training import Training, operators, trace
-from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check_training
-from pstranspile.proof.pytorch import check_model as check
+from pstranspile.ir.expect import expect
+from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check, check_training
 from pstranspile.runtime.values import Array
 
 _Source = Training | Cluster | Mapping[str, Any] | str | os.PathLike[str]
+
+_WANTED = "a training, a cluster that has run, or a file or the arrays of results"
+"""What `state_dict` takes, in messages."""
 
 _PARAMETER = "param/"
 """How parameters are named in a file of results."""
@@ -39,6 +42,9 @@ def state_dict(source: _Source, training: Training | None = None) -> dict[str, A
     variables are the model's; a checkpoint needs it. Raises DiagnosticError for what can't be read or does not fit.
     """
     torch = torch_library()
+    if training is not None:
+        expect(training, Training, "training", "what trace gives")
+    expect(source, Training | Cluster | Mapping | str | os.PathLike, "state_dict", _WANTED)
     arrays = _arrays(source, training)
     own = source if isinstance(source, Training) else training
     kept = arrays if own is None else {name: arrays[name] for name in own.names if name in arrays}

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pstranspile as ps
@@ -161,6 +162,67 @@ def test_it_is_said_what_to_do_instead(call: Any, says: str):
     with pytest.raises(TypeError) as raised:
         call()
     assert says in str(raised.value)
+
+
+UNEVEN: Any = [[1.0], [1.0, 2.0]]
+FED = {"x": np.zeros((2, 4, 1000), "float32"), "y": np.zeros((2, 4, 20), "float32")}
+ONE = {name: array[0] for name, array in FED.items()}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ps.simulate(COMPILED, {**FED, "x": 1}), "x has no leading step axis: it is f32[]"),
+        (lambda: ps.simulate(COMPILED, {**FED, "x": [1]}), "in each step is fed f32[]"),
+        (lambda: ps.simulate(COMPILED, {**FED, "x": UNEVEN}), "is fed a list that makes no array"),
+        (lambda: ps.simulate(COMPILED, {**FED, "x": {"a": 1}}), "is fed dict; an array has a value for each step"),
+        (lambda: ps.simulate(COMPILED, {**FED, "x": None}), "is fed nothing; an array has a value for each step"),
+        (lambda: ps.simulate(COMPILED, {**FED, "x": "text"}), "is fed str; an array has a value for each step"),
+        (lambda: ps.simulate(COMPILED, [{**ONE, "x": 1}]), "is fed f32[]"),
+        (lambda: ps.simulate(COMPILED, [{**ONE, "x": None}]), "is fed nothing"),
+        (lambda: ps.simulate(COMPILED, [{**ONE, "x": UNEVEN}]), "is fed a list that makes no array"),
+        (lambda: ps.simulate(COMPILED, lambda i, step: {**ONE, "x": 1}, steps=1), "is fed f32[]"),
+        (lambda: check(MODULE, JOB, feeds={**FED, "x": 1}, steps=1), "x has no leading step axis"),
+        (lambda: ps.run(MODULE.main, {**ONE, "x": UNEVEN}), "is fed a list that makes no array"),
+        (lambda: ps.run(MODULE.main, {1: 2}), "1 is fed, but the program declares no such variable"),
+        (lambda: ps.simulate(COMPILED, FED, init={"w": UNEVEN}), "w is given rows of different lengths"),
+        (lambda: ps.simulate(COMPILED, FED, init={1: 2}), "1"),
+        (lambda: ps.save_feeds("/nowhere/o.npz", [{"x": UNEVEN}]), "x holds rows of different lengths"),
+    ],
+)
+def test_values_by_name_of_other_types(call: Any, says: str):
+    with pytest.raises(ps.DiagnosticError) as raised:
+        call()
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ps.simulate(COMPILED, {1: FED["x"]}), "; one name is of type int"),
+        (lambda: ps.simulate(COMPILED, [{1: FED["x"]}]), "; one name is of type int"),
+        (lambda: check(MODULE, JOB, feeds={1: FED["x"]}, steps=1), "; one name is of type int"),
+        (lambda: ps.save_feeds("/nowhere/o.npz", [{1: 2}]), "; one name is of type int"),
+        (lambda: ps.Cluster({"trainer_0": 1}), "roles takes a Role for each name"),
+        (lambda: ps.DiagnosticError(["text"]), "DiagnosticError takes findings, such as error(code, message), not str"),
+        (lambda: ps.DiagnosticError(3), "DiagnosticError takes findings"),
+    ],
+)
+def test_names_and_parts_of_other_types(call: Any, says: str):
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert says in str(raised.value)
+
+
+def test_lists_of_numbers_are_fed_like_arrays():
+    arrays = ps.simulate(COMPILED, FED, fetch=["loss"])
+    lists = ps.simulate(COMPILED, {name: array.tolist() for name, array in FED.items()}, fetch=["loss"])
+    assert str(lists) == str(arrays)
+
+
+def test_one_finding_is_raised_like_a_list_of_one():
+    finding = ps.error("run-feed-unknown", "x is fed")
+    assert ps.DiagnosticError(finding).diagnostics == (finding,)
 
 
 def test_numbers_for_which_no_time_is_enough():

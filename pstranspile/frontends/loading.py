@@ -22,7 +22,7 @@ from pstranspile.frontends.meta import (
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.expect import expect, expect_module, path_of, suggesting
-from pstranspile.ir.file_kinds import PROGRAM, kind_of
+from pstranspile.ir.file_kinds import PROGRAM, kind_of, misspelt
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
@@ -162,7 +162,7 @@ def _unreadable(path: str, problem: Exception) -> DiagnosticError:
 
 def _reason(path: str, problem: Exception) -> str:
     if isinstance(problem, FileNotFoundError):
-        return "there is no such file"
+        return f"there is no such file{misspelt(path)}"
     if isinstance(problem, IsADirectoryError) or os.path.isdir(path):
         return "this is a folder, a file is needed"
     if isinstance(problem, PermissionError):

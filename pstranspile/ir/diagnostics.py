@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from pstranspile.ir.codes import CODES, Code
 from pstranspile.ir.layout import statement_length
@@ -57,8 +57,10 @@ def visible(text: str, most: int = MOST) -> str:
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most similar to the given one: one that differs in capitals alone, else one with similar letters;
-    None if none is similar. `cutoff` is from 0 (anything) to 1.
+    None if none is similar, or if what is given is no text. `cutoff` is from 0 (anything) to 1.
     """
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a key of a user's dict)
+        return None
     from difflib import get_close_matches  # imported here because the import takes as long as reading a small program
 
     names = list(known)
@@ -198,11 +200,25 @@ def subject_of(op: Op) -> str:
     return f"{op.origin} {op.type}" if op.origin else op.type
 
 
-class DiagnosticError(Exception):
-    """Raised when an input can't be used; carries every finding, so that several are reported per run."""
+def _found(given: object) -> tuple[Diagnostic, ...]:
+    """Findings as a tuple; a single one counts as a list of one. Raises TypeError for anything else."""
+    if isinstance(given, Diagnostic):
+        return (given,)
+    result = tuple(cast("Iterable[object]", given)) if isinstance(given, Iterable) else (given,)
+    other = next((one for one in result if not isinstance(one, Diagnostic)), None)
+    if other is not None or result == (None,):
+        raise TypeError(f"DiagnosticError takes findings, such as error(code, message), not {type(other).__name__}")
+    return cast("tuple[Diagnostic, ...]", result)
 
-    def __init__(self, diagnostics: Iterable[Diagnostic]):
-        self.diagnostics = tuple(diagnostics)
+
+class DiagnosticError(Exception):
+    """Raised when an input can't be used; carries every finding, so that several are reported per run.
+
+    Raises TypeError for anything but findings.
+    """
+
+    def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic):
+        self.diagnostics = _found(diagnostics)
         super().__init__(render(self.diagnostics))
 
 
@@ -258,11 +274,13 @@ def _in_name(character: str) -> bool:
 def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, int]:
     """(line index, first column, number of characters) that a finding marks.
 
-    Columns count from 0. Without a focus the mark extends from the finding's column to the end.
+    Columns count from 0. Without a focus the mark extends from the finding's column, or from the first character that
+    is no blank, to the end.
     """
     location, result = _focused(location, focus, lines)
     text = lines[location.line - 1]
-    start = result if result >= 0 else max(location.column - 1, 0)
+    begin = location.column or len(text) - len(text.lstrip()) + 1
+    start = result if result >= 0 else begin - 1
     width = len(focus) if result >= 0 else 1
     if result < 0 and not focus:
         width = max(len(text.rstrip()) - start, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from types import UnionType
 from typing import Any, SupportsIndex, TypeVar, cast
 
 from pstranspile.ir.diagnostics import did_you_mean
@@ -41,10 +42,11 @@ def wrong_type(caller: str, wanted: str, value: object, kind: str = "") -> TypeE
     return TypeError(f"{caller} takes {wanted}, not a value of type {given}" + (f"; {instead}" if instead else ""))
 
 
-def expect(value: object, kind: type[Any], caller: str, wanted: str = "") -> None:
-    """Raises TypeError unless `value` is of the type; `wanted` describes it in the message."""
+def expect(value: object, kind: type[Any] | UnionType, caller: str, wanted: str = "") -> None:
+    """Raises TypeError unless `value` is of the type, or of one of the types; `wanted` describes it in the message."""
     if not isinstance(value, kind):
-        raise wrong_type(caller, wanted or f"a {kind.__name__}", value, kind.__name__)
+        name = "" if isinstance(kind, UnionType) else kind.__name__
+        raise wrong_type(caller, wanted or f"a {name}", value, name)
 
 
 def expect_module(value: object, caller: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
+from pstranspile.ir.diagnostics import did_you_mean, visible
 from pstranspile.ir.reading import open_regular
 
 
@@ -97,6 +99,23 @@ _MOST = 1 << 16
 
 _SEPARATORS = ",;\t|"
 """The characters that may separate the fields of a row."""
+
+
+def misspelt(path: str | os.PathLike[str]) -> str:
+    """The end of a message about a path where nothing is: the most similar name in its folder, or the folder that is
+    missing; "" if neither is known.
+    """
+    text = os.fspath(path)
+    if os.path.lexists(text):
+        return ""
+    folder, name = os.path.split(text.rstrip(os.sep) or text)
+    try:
+        there = sorted(entry for entry in os.listdir(folder or os.curdir) if not entry.startswith("."))
+    except FileNotFoundError:
+        return f"; there is no folder {visible(folder)}"
+    except OSError:
+        return ""
+    return did_you_mean(name, there, lambda near: visible(os.path.join(folder, near)))
 
 
 def beginning(path: str) -> bytes:

@@ -257,9 +257,9 @@ def _of_division(
             tuple(parts),
         )
     if len(set(counts.values())) > 1:
-        why = f"this mean counts {numbers}, tokens or weights that are not as many on every {one}"
+        why = f"this mean counts {numbers}, rows, tokens or weights that are not as many on every {one}"
     else:
-        why = f"with a division it is a mean over tokens or weights that are not as many on every {one}"
+        why = f"with a division it is a mean over rows, tokens or weights that are not as many on every {one}"
     instead = (
         _ALL_REDUCED
         if machines.of_torch

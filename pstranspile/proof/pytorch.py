@@ -16,15 +16,20 @@ from pstranspile.compiler.job import Job
 from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
-from pstranspile.ir.diagnostics import DiagnosticError, counted, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
+from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.model import Location
-from pstranspile.proof.check import check
+from pstranspile.proof.check import check as check_programs
 from pstranspile.proof.report import Cause, Report
 from pstranspile.proof.values import feeds_like
 from pstranspile.runtime.values import Array
 
 STEPS = 4
 """How many batches are made where none are given."""
+
+
+_NO_BATCHES = error("torch-batch", "there are no batches to check with")
+"""The finding for an empty list of batches."""
 
 
 class ModelCause(NamedTuple):
@@ -68,12 +73,13 @@ class ModelReport(NamedTuple):
         """The verdict, what differs first, and every cause with the line of the user's code."""
         report, ranks = self.report, _ranks(self.report)
         steps = counted(report.steps, "step")
+        alone = report.trainers == 1
         if report.holds:
-            return f"equal: {ranks} train as one process does ({steps})"
+            return f"equal: {ranks} {'trains' if alone else 'train'} as one process does ({steps})"
         if not report.different:
             return f"not shown: {report}"
         first = report.different[0]
-        lines = [f"DIFFERENT: {ranks} do not train as one process does ({steps})"]
+        lines = [f"DIFFERENT: {ranks} {'does' if alone else 'do'} not train as one process does ({steps})"]
         lines.append(f"  first {first.kind} {first.name}, after step {first.first}")
         lines += [str(cause) for cause in self.causes]
         if not self.causes:
@@ -84,10 +90,11 @@ class ModelReport(NamedTuple):
 def _ranks(report: Report) -> str:
     if report.servers:
         return f"{counted(report.trainers, 'trainer')} with {counted(report.servers, 'server')}"
-    return f"{report.trainers} ranks of DDP"
+    return f"{counted(report.trainers, 'rank')} of DDP"
 
 
-def check_model(
+@suggesting
+def check(
     model: Any,
     batch: Any,
     *,
@@ -104,35 +111,66 @@ def check_model(
 
     The arguments are those of `trace`; `batches` are whole batches, whose rows are divided among the ranks in order.
     Without them batches like `batch` are made, in which masks and lengths differ from row to row. Raises
-    DiagnosticError for a model that is not translated, and for batches that it was not traced for.
+    DiagnosticError for a model that is not translated, for batches that it was not traced for, and for numbers of
+    machines that are none.
     """
+    job = _job(trainers, pservers)
     given = None if batches is None else [*batches_of(batches, len(tensors_of(batch)))]
+    if given == []:
+        raise DiagnosticError([_NO_BATCHES])
     steps = STEPS if given is None else len(given)
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
-    return check_training(training, given, trainers=trainers, pservers=pservers)
+    return _checked(training, given, job, accumulate)
 
 
+@suggesting
 def check_training(
     training: Training, batches: Iterable[Any] | None = None, *, trainers: int = 2, pservers: int = 0
 ) -> ModelReport:
-    """The check of `check_model` for a model that was traced before, from the state of `training` on.
+    """The check of `check` for a model that was traced before, from the state of `training` on.
 
     Raises DiagnosticError (`torch-batch`) for batches that the model was not traced for, or if there are none.
     """
+    expect(training, Training, "check_training", "what trace gives")
+    return _checked(training, batches, _job(trainers, pservers))
+
+
+def _job(trainers: Any, pservers: Any) -> Job:
+    """The job of this many ranks of DDP, or with servers. Raises DiagnosticError."""
+    if pservers is None or str(pservers) == "0":
+        return Job(trainers=trainers, mode="ddp")
+    return Job(pservers=pservers, trainers=trainers)
+
+
+def _checked(training: Training, batches: Iterable[Any] | None, job: Job, accumulate: int = 1) -> ModelReport:
     if batches is None:
-        fed = _made(training, trainers)
+        fed = _made(training, job.trainers)
     else:
         fed = [training.feeds(batch) for batch in batches_of(batches, len(training.inputs))]
     if not fed:
-        raise DiagnosticError([error("torch-batch", "there are no batches to check with")])
-    for feed in fed:
-        for share in _shares(feed, trainers):
-            training.require_sizes(share)
-    job = Job(pservers=pservers, trainers=trainers) if pservers else Job(trainers=trainers, mode="ddp")
-    report = check(training.module, job, feeds=fed, steps=len(fed))
+        raise DiagnosticError([_NO_BATCHES])
+    for number, feed in enumerate(fed, 1):
+        for rank, share in enumerate(_shares(feed, job.trainers)):
+            _require_share(training, share, f"rank {rank} has of batch {number}", accumulate)
+    report = check_programs(training.module, job, feeds=fed, steps=len(fed))
     causes = [_of_model(cause, training) for cause in report.causes]
     return ModelReport(report, tuple(_by_line(causes)))
+
+
+def _require_share(training: Training, share: Mapping[str, Array], whose: str, accumulate: int) -> None:
+    """Raises DiagnosticError (`torch-batch`) for a rank's share of a size that the model was not traced for."""
+    uneven = [name for name, array in share.items() if array.ndim and len(array) % accumulate]
+    if uneven:
+        rows = counted(len(share[uneven[0]]), "row")
+        message = f"the {rows} of {uneven[0]} that {whose} can't be dealt to {accumulate} micro-batches of one size"
+        notes = [Note("leave out a last batch of fewer rows, as drop_last=True of a DataLoader does")]
+        raise DiagnosticError([error("torch-batch", message, notes=notes)])
+    try:
+        training.require_sizes(share)
+    except DiagnosticError as problem:
+        (finding,) = problem.diagnostics
+        raise DiagnosticError([finding._replace(notes=(Note(f"it is what {whose}"),))]) from None
 
 
 def _by_line(causes: Iterable[ModelCause]) -> list[ModelCause]:
@@ -146,8 +184,8 @@ def _by_line(causes: Iterable[ModelCause]) -> list[ModelCause]:
 
 
 def assert_equal(model: Any, batch: Any, **options: Any) -> None:
-    """Raises AssertionError with the report unless `check_model` finds that the cluster trains as one process does."""
-    report = check_model(model, batch, **options)
+    """Raises AssertionError with the report unless `check` finds that the cluster trains as one process does."""
+    report = check(model, batch, **options)
     if not report.equal:
         raise AssertionError(str(report))
 

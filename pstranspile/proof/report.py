@@ -276,8 +276,7 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
         of = [verdict for verdict in kept if verdict.equality == equality]
         if of:
             worst = max(of, key=lambda verdict: verdict.deviation)
-            where = f" after step {worst.worst_step}" if worst.settled_by == SINGLE else f", {worst.settled_by}"
-            most = f" (the most: %{worst.name}, {worst.deviation:.1e}{where})" if worst.deviation else ""
+            most = f" (the most: %{worst.name}, {_figure(worst)})" if worst.deviation else ""
             figures.append(f"{counted(len(of), 'variable')} {equality}{most}")
     metrics = len(verdicts) - len(kept)
     if metrics:
@@ -286,12 +285,21 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
         yield ", ".join(figures) + hint
 
 
+def _figure(verdict: Verdict) -> str:
+    """The difference that decided about a variable that is as promised, and the comparison in which it was seen."""
+    if verdict.settled_by in (DOUBLE, GRADIENTS):
+        return f"{verdict.deviation:.1e}, {verdict.settled_by}"
+    return f"{verdict.deviation or verdict.worst:.1e} after step {verdict.worst_step}"
+
+
 def _line(verdict: Verdict, width: int) -> str:
     line = f"  {verdict.name:<{width}}  {verdict.kind:<9}  {verdict.equality}"
     if verdict.kind == "metric":
         return line if verdict.equality != DIFFERENT else f"{line}: each trainer has its own"
-    if verdict.equality != BITWISE:
+    if verdict.equality == DIFFERENT:
         line += f"  {verdict.worst:.1e} after step {verdict.worst_step}"
+    elif verdict.equality != BITWISE:
+        line += f"  {_figure(verdict)}"
     if verdict.equality == DIFFERENT:
         inside = "" if verdict.settled_by == SINGLE else f"{verdict.settled_by}: {verdict.deviation:.1e}, "
         line += f", first after step {verdict.first} ({inside}allowed {verdict.tolerance:.0e})"

@@ -349,3 +349,15 @@ def test_batches_without_an_end(file: str, capsys: pytest.CaptureFixture[str]) -
     captured = capsys.readouterr()
     assert "5 steps" in captured.out
     assert "endless: its batches are counted first; --steps N spares that" in captured.err
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows no columns")
+def test_carets_stand_under_the_expression(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "net.py").write_text(
+        "def net():\n    \u00fc = 1; raise_it(2)\n\n\ndef raise_it(x):\n    return x + []\n"
+    )
+    assert main(["check", f"{tmp_path / 'net.py'}:net"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith(f"{tmp_path / 'net.py'}:6:12: error[input-python]: TypeError")
+    assert told[1:3] == ["    6 |     return x + []", "      |            ^^^^^^"]
+    assert told[4:6] == ["    2 |     \u00fc = 1; raise_it(2)", "      |            ^^^^^^^^^^^"]

@@ -361,3 +361,12 @@ def test_what_is_there_for_gradients_alone_is_no_result():
     report = check(draft.module(), job(), steps=1)
     assert report.holds, str(report)
     assert "the trainers' results are those of a single machine" in str(report)
+
+
+def test_both_reports_show_the_figure_that_decides():
+    report = check(
+        ps.load(Path(__file__).parents[2] / "examples" / "regression.ir"), ps.Job(pservers=2, trainers=2), steps=2
+    )
+    short, long = report_text(report), report_text(report, every=True)
+    (told,) = re.findall(r"the most: %(\S+), ([^)]+)\)", short)
+    assert re.search(rf"^  {re.escape(told[0])} .* equal within rounding  {re.escape(told[1])}$", long, re.MULTILINE)

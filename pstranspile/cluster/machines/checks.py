@@ -13,6 +13,7 @@ from pstranspile.cluster.machines.script import exchanges_messages, is_collectiv
 from pstranspile.cluster.machines.server import Server, listening_op
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, listed, raise_errors
+from pstranspile.ir.expect import expect
 from pstranspile.ir.model import MAIN, Op, Program, Role
 from pstranspile.ops import facts_of
 
@@ -164,6 +165,9 @@ def by_kind(roles: Mapping[str, Role]) -> tuple[dict[str, Role], dict[str, Role]
 
     Raises DiagnosticError if there is no trainer, or if the role of a trainer is named as one of a server.
     """
+    for name, role in roles.items():
+        expect(role, Role, "roles", "a Role for each name, as compiled.roles() gives")
+        expect(name, str, "roles", "names of machines, such as trainer_0")
     ordered = {name: roles[name] for name in sorted(roles, key=_by_number)}
     serving = {name: role for name, role in ordered.items() if listening_op(role.main) is not None}
     training = {name: role for name, role in ordered.items() if name not in serving}

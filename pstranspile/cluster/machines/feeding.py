@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
 from pstranspile.ir.model import MAIN, Program
-from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, rows_of
+from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, divided
@@ -28,7 +28,6 @@ from pstranspile.runtime.run.step_feeds import (
     require_steps,
     variable_of,
 )
-from pstranspile.runtime.values import LoDTensor
 
 # The weights of the trainers' shares of a batch.
 #
@@ -318,7 +317,7 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
     values: dict[str, Any] = {}
     for name, value in feed.items():
         values[name] = value
-        if divided(program, name) and (isinstance(value, LoDTensor) or np.ndim(value)):
+        if divided(program, name) and has_rows(value):
             size = rows_of(value)
             dealt = feed.share(name, size, trainer, trainers) if isinstance(feed, Dealt) else None
             rows = range(*(dealt or share(size, trainer, trainers)))
@@ -339,11 +338,11 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     if callable(feeds):
         given = feeds
         return [_bind(given, trainer) for trainer in range(len(trainers))], None
+    batches = batches_of(feeds, "feed", WANTED)
     if isinstance(feeds, Mapping):
         if any(trainer.turns is not None for trainer in trainers):
             return _by_program(feeds, trainers)
         return _of_arrays(feeds, [trainer.programs[MAIN] for trainer in trainers])
-    batches = batches_of(feeds, "feed", WANTED)
     assert batches is not None
     count = len(trainers)
 

@@ -280,9 +280,9 @@ class Placement:
         rows = self.by_origin.get(name, ())
         for row in rows:
             size = prod(row.slice_shape)
-            flat = np.asarray(value).reshape(-1)
+            flat = _numbers(name, value).reshape(-1)
             if len(flat) != prod(row.origin_shape):
-                message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(np.asarray(value))}"
+                message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(_numbers(name, value))}"
                 raise DiagnosticError([error("cluster-placement", message)])
             if row.endpoint in scopes:
                 _set(scopes[row.endpoint], row, flat[row.offset : row.offset + size].reshape(row.slice_shape))
@@ -308,6 +308,15 @@ class Placement:
             message = f"the parts of {name} on the servers have {len(flat)} elements, the whole has {prod(shape)}"
             raise DiagnosticError([error("cluster-placement", message)])
         return flat.reshape(shape)
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """A value as an array. Raises DiagnosticError for rows of different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        message = f"{name} is given rows of different lengths, which make no array"
+        raise DiagnosticError([error("cluster-placement", message)]) from None
 
 
 def _set(scope: Scope, row: DistributedVar, value: Array) -> None:

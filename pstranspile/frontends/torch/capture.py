@@ -15,8 +15,8 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error
-from pstranspile.ir.model import Location
+from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
+from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
 
 def torch_library(part: str = "torch") -> Any:
@@ -64,9 +64,10 @@ def batch_names(model: Any, batch: Any, loss: Loss | None) -> list[str]:
         parameters = []
     if loss is not None:
         parameters = parameters[1:]
+    given = tensors_of(batch)
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = [f"input_{at}" for at in range(len(positional), len(batch))]
-    return [*positional[: len(batch)], *rest]
+    rest = [f"input_{at}" for at in range(len(positional), len(given))]
+    return [*positional[: len(given)], *rest]
 
 
 def tensors_of(batch: Any) -> tuple[Any, ...]:
@@ -105,14 +106,18 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     With `parts` > 1 the rows are split evenly into that many micro-batches, and the loss is the mean of their losses.
     Operators that are not `known` are decomposed where torch has a decomposition. Raises DiagnosticError:
     `torch-export` if torch can't export the model, `torch-batch` if the batch holds anything but tensors or has too
-    few rows, `torch-op` if the model writes into the batch, `torch-loss` unless the loss is one value.
+    few rows, `torch-op` if the model writes into the batch, `torch-loss` unless the loss is one value of the batch.
     """
     torch = torch_library()
+    given = tensors_of(batch)
     names = batch_names(model, batch, loss)
-    for name, tensor in zip(names, tensors_of(batch), strict=True):
+    for name, tensor in zip(names, given, strict=True):
         if not isinstance(tensor, torch.Tensor):
             message = f"a batch is a tuple or dict of tensors; {name} is of type {type(tensor).__name__}"
             raise DiagnosticError([error("torch-batch", message)])
+    require_arguments(model, loss, names, isinstance(batch, Mapping))
+    if parts > 1:
+        _require_parts(dict(zip(names, tensors_of(batch), strict=True)), parts)
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
     dim = torch.export.Dim
@@ -134,12 +139,23 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
                 raise
             except Exception as problem:  # whatever torch's compiler raises about the user's code
                 problems.append(problem)
+    rowed = next((name for name, tensor in zip(names, tensors, strict=True) if tensor.dim()), "x")
     if least < 2:
         message = (
             f"the batch that a model is traced with has {counted(least, 'row')}; at least 2 tell rows from other dims"
         )
-        raise DiagnosticError([error("torch-batch", message), _refusal(problems[0])])
-    raise DiagnosticError([_refusal(problems[0])])
+        raise DiagnosticError([error("torch-batch", message), refusal(problems[0], model, loss, rowed)])
+    raise DiagnosticError([refusal(problems[0], model, loss, rowed)])
+
+
+def _require_parts(tensors: Mapping[str, Any], parts: int) -> None:
+    """Raises DiagnosticError (`torch-batch`) unless the rows are as many for each micro-batch."""
+    for name, tensor in tensors.items():
+        if tensor.dim() and len(tensor) % parts:
+            micro = counted(parts, "micro-batch").removesuffix("s") + "es"
+            message = f"accumulate deals the rows of a batch to {micro} of one size, and {name} has {len(tensor)} rows"
+            near = f"give whole micro-batches, such as {name}[:{len(tensor) // parts * parts}]"
+            raise DiagnosticError([error("torch-batch", message, calling_line(), notes=[Note(near)])])
 
 
 _BATCH = re.compile(r"L\['batch'\]")
@@ -313,37 +329,6 @@ def _exported(torch: Any, *arguments: Any, **options: Any) -> Any:
     finally:
         printed = told.getvalue()
         print(printed.replace(f"{graph}\n", "") if graph else printed, end="", file=sys.stderr)
-
-
-# Places in the user's code.
-
-
-_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
-
-_LIBRARY = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|<|" + re.escape(str(__file__).rpartition("/")[0]))
-"""The beginning of the path of a file that is not the user's: installed packages, this package, and `<...>`."""
-
-
-def user_line(stack: str | None) -> Location | None:
-    """The innermost line of the user's files in torch's text of a stack, else the innermost line of any file."""
-    frames = [(made[1], int(made[2])) for line in (stack or "").splitlines() if (made := _FRAME.match(line))]
-    own = [frame for frame in frames if not _LIBRARY.match(frame[0])]
-    return Location(*(own or frames)[-1]) if frames else None
-
-
-_RAISED = re.compile(r"raised exception (.+)", re.DOTALL)
-
-
-def _refusal(problem: Exception) -> Diagnostic:
-    """The finding for torch's exception about a model that it can't export, at the user's line."""
-    text = str(problem)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    what = lines[0] if lines else type(problem).__name__
-    if (made := _RAISED.search(text)) is not None:
-        what = f"its code raises {made[1].splitlines()[0].strip()}"
-    details = [line.removeprefix("Explanation:").strip() for line in lines if line.startswith("Explanation:")]
-    notes = [Note(detail) for detail in details[:1]]
-    return error("torch-export", f"torch can't export the model: {what}", user_line(text), notes=notes)
 
 
 # Conditions under which a graph is valid.

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from pstranspile.frontends.autodiff.optimizers import (
 )
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.expect import expect
 from pstranspile.runtime.values import Array
 
 
@@ -351,9 +353,11 @@ def clip_grad_norm(max_norm: float) -> Clipping:
     """Clipping as in `torch.nn.utils.clip_grad_norm_`: all gradients are scaled so that their total norm is at most
     `max_norm`.
     """
+    expect(max_norm, Real, "clip_grad_norm", "a number")
     return ClipByGlobalNorm(float(max_norm), epsilon=NORM_EPSILON)
 
 
 def clip_grad_value(clip_value: float) -> Clipping:
     """Clipping as in `torch.nn.utils.clip_grad_value_`: each element is limited to [-`clip_value`, `clip_value`]."""
+    expect(clip_value, Real, "clip_grad_value", "a number")
     return ClipByValue(float(clip_value))

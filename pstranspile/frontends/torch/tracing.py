@@ -9,7 +9,8 @@ import numpy as np
 
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.reading import Dim, Reading, number_made
-from pstranspile.frontends.torch.capture import Captured, user_line
+from pstranspile.frontends.torch.capture import Captured
+from pstranspile.frontends.torch.refusals import user_line
 from pstranspile.ir.attributes import Double, float32
 from pstranspile.ir.model import Origin, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType

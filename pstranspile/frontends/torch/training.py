@@ -24,14 +24,14 @@ from pstranspile.frontends.torch.capture import (
     captured,
     tensors_of,
     torch_library,
-    user_line,
 )
 from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
+from pstranspile.frontends.torch.refusals import line_of, user_line, user_place
 from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, raise_errors
-from pstranspile.ir.expect import expect_word
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, did_you_mean, error, raise_errors
+from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
@@ -53,6 +53,21 @@ def operators() -> dict[str, list[str]]:
         family: sorted(name for name, reader in READERS.items() if reader.__module__ == module)
         for family, module in made.items()
     }
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """The array of a value. Raises ValueError for what holds no numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = None
+    if array is None or array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} holds numbers; {type(value).__name__} is no array of some")
+    return array
+
+
+NO_LOSS = "without loss= what the model returns is taken as the loss; loss=lambda model, x, y: ... gives one of it"
+"""What is said of a model that is traced without a loss."""
 
 
 class Training:
@@ -133,11 +148,15 @@ class Training:
     def load(self, state: Mapping[str, Array]) -> None:
         """Sets variables by name, such as what `state` gave or what a cluster has trained; others stay.
 
-        Raises KeyError for a name that the program has not, ValueError for another number of elements.
+        Raises KeyError for a name that the program has not, ValueError for another number of elements, or for what
+        holds no numbers.
         """
+        expect(state, Mapping, "load", "arrays by name")
         declared = self._module.main.main_block.vars
-        for name, array in state.items():
-            var = declared[name]
+        for name, value in state.items():
+            if name not in declared:
+                raise KeyError(f"the program has no variable {name!r}{did_you_mean(str(name), declared)}")
+            var, array = declared[name], _numbers(name, value)
             kind = self._scope[name].dtype if name in self._scope else array.dtype
             dims = array.shape or (1,)
             if var.tensor is not None and -1 not in var.tensor.shape:
@@ -194,12 +213,14 @@ class Training:
         Raises ValueError if one has another number of elements.
         """
         torch, state = torch_library(), self.state
+        expect(model, torch.nn.Module, "write_back", "a model of torch (nn.Module)")
         with torch.no_grad():
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 if name in state:
                     tensor.copy_(torch.from_numpy(np.ascontiguousarray(state[name])).reshape(tensor.shape))
 
 
+@suggesting
 def trace(
     model: Any,
     batch: Any,
@@ -232,8 +253,7 @@ def trace(
     not translated, `torch-loss` for a loss that is no number, `torch-optimizer` for options that are not translated,
     `torch-random` for a step of torch that draws random numbers.
     """
-    if accumulate < 1:
-        raise ValueError(f"accumulate is {accumulate}, it must be at least 1")
+    _expect_arguments(model, loss, optimizer, clip, schedule, steps, accumulate, source)
     expect_word(step, "trace", "a kind of step", ("program", "torch"))
     if step == "torch":
         return _called(model, batch, loss, optimizer, clip, schedule, steps, accumulate, source)
@@ -243,7 +263,7 @@ def trace(
     names = {id(param): name for name, param in model.named_parameters()}
     groups = groups_of(optimizer, names, schedule, steps)
     tracing = translated(graph, model)
-    name = _loss_of(graph, tracing)
+    name = _loss_of(graph, tracing, model if loss is None else loss, given=loss is not None)
     _prune(tracing, {name, *graph.changed.values()})
     states = _append_updates(tracing, name, groups, clip)
     state = {held: array for held, array in tracing.arrays.items() if tracing.draft.find(held, 0) is not None}
@@ -252,6 +272,28 @@ def trace(
     state |= {held: array for held, array in {**tracing.values, **states}.items() if held in declared}
     inputs = list(graph.inputs.values())
     return Training(tracing.draft.module(), state, name, inputs, graph.guards, shapes, batch=batch)
+
+
+def _expect_arguments(
+    model: Any, loss: Any, optimizer: Any, clip: Any, schedule: Any, steps: Any, accumulate: Any, source: Any
+) -> None:
+    """Raises TypeError for arguments of `trace` of another type, and ValueError for numbers below 1."""
+    torch = torch_library()
+    expect(model, torch.nn.Module, "model", "a model of torch (nn.Module)")
+    if loss is not None and not callable(loss):
+        raise wrong_type("loss", "a function of the model and the tensors of a batch", loss)
+    listed = cast("Sequence[Any]", optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    for one in listed:
+        expect(one, torch.optim.Optimizer, "optimizer", "an optimizer of torch.optim, or a list of them")
+    if clip is not None:
+        expect(clip, Clipping, "clip", "what clip_grad_norm(1.0) or clip_grad_value(1.0) gives")
+    for one in cast("Sequence[Any]", schedule) if isinstance(schedule, list | tuple) else [schedule]:
+        if one is not None and not hasattr(one, "optimizer"):
+            raise wrong_type("schedule", "a scheduler of torch.optim.lr_scheduler, or a list of them", one)
+    if steps is not None:
+        expect_number(steps, "steps", "a number of steps", least=1)
+    expect_number(accumulate, "accumulate", "a number of micro-batches", least=1)
+    expect(source, str, "source", "a text FILE.py:NAME")
 
 
 # A step that is one op of torch.
@@ -354,7 +396,8 @@ def translated(graph: Captured, model: Any) -> Tracing:
                 _read(node, tracing)
         except (Refused, ShapeError, *_MALFORMED) as reason:
             lost.add(node.name)
-            location = user_line(node.meta.get("stack_trace"))
+            stack = node.meta.get("stack_trace")
+            location = user_place(stack) or user_line(stack)
             notes = [Note(f"it makes {node.name}")]
             findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=notes))
     if findings:
@@ -369,12 +412,13 @@ def translated(graph: Captured, model: Any) -> Tracing:
     return tracing
 
 
-def _loss_of(graph: Captured, tracing: Tracing) -> str:
+def _loss_of(graph: Captured, tracing: Tracing, called: Any, *, given: bool) -> str:
     """The variable of the loss. Raises DiagnosticError (`torch-loss`) unless it is a number."""
     try:
         return tracing.finish_loss(tracing.names[graph.loss])
     except Refused as reason:
-        raise DiagnosticError([error("torch-loss", str(reason))]) from None
+        notes = [] if given else [Note(NO_LOSS)]
+        raise DiagnosticError([error("torch-loss", str(reason), line_of(called), notes=notes)]) from None
 
 
 def _held(tensor: Any) -> Array:

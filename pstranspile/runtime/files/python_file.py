@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import linecache
 import os
 import sys
 import traceback
@@ -15,6 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
+from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Module
 
 _Result = TypeVar("_Result")
@@ -53,7 +55,9 @@ def value_of(file: str, name: str) -> Any:
     """The object `name` of a Python file. Raises DiagnosticError as `module_of` does."""
     place = os.path.realpath(file)
     if not os.path.isfile(place):
-        problem = "this is a folder, a file is needed" if os.path.isdir(place) else "there is no such file"
+        problem = (
+            "this is a folder, a file is needed" if os.path.isdir(place) else f"there is no such file{misspelt(file)}"
+        )
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
     imported = imported_file(file)
     if not hasattr(imported, name):
@@ -135,13 +139,27 @@ def _finding(problem: Exception, file: str) -> Any:
     there are notes.
     """
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_of_user(frame.filename)]
-    places = [Location(_shown(frame.filename, file), frame.lineno or 0, 0) for frame in frames]
+    places = [_expression(frame, _shown(frame.filename, file)) for frame in frames]
     kind = type(problem).__name__
     lines = str(problem).splitlines()
     message = f"{kind}: {lines[0]}" if lines else kind
-    notes = [Note("called from here", place) for place in reversed(places[:-1])][:_MOST_CALLS]
+    notes = [Note("called from here", *place) for place in reversed(places[:-1])][:_MOST_CALLS]
     notes += [Note("\n".join(lines[1:]))] if any(line.strip() for line in lines[1:]) else []
-    return error("input-python", message, places[-1] if places else Location(file), notes=notes)
+    place, focus = places[-1] if places else (Location(file), "")
+    return error("input-python", message, place, focus=focus, notes=notes)
+
+
+def _expression(frame: traceback.FrameSummary, file: str) -> tuple[Location, str]:
+    """The place of the expression that a frame evaluates, and its text; "" for one of several lines."""
+    line = frame.lineno or 0
+    first: int | None = getattr(frame, "colno", None)  # Python 3.10 has no columns
+    last: int | None = getattr(frame, "end_colno", None)
+    if first is None or last is None:
+        return Location(file, line), ""
+    text = linecache.getline(frame.filename, line).rstrip("\n").encode()  # Python counts bytes of UTF-8
+    column = len(text[:first].decode(errors="replace")) + 1
+    is_whole = getattr(frame, "end_lineno", 0) == line
+    return Location(file, line, column), text[first:last].decode(errors="replace") if is_whole else ""
 
 
 _MOST_CALLS = 5

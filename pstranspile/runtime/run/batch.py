@@ -87,6 +87,18 @@ def rows_of(value: Value) -> int:
     return data.shape[0] if data.ndim else 0
 
 
+def has_rows(value: Any) -> bool:
+    """Whether a fed value has a dim of rows: no number, no text, and no list of rows of different lengths has."""
+    if value.__class__ is np.ndarray:  # the usual case
+        return value.ndim > 0
+    if isinstance(value, LoDTensor):
+        return True
+    try:
+        return np.ndim(value) > 0
+    except ValueError:
+        return False
+
+
 def sequence_starts(lod: Sequence[Sequence[int]]) -> Array:
     """The first row of each sequence of level 0, followed by the total number of rows."""
     starts = np.asarray(lod[0], "int64")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, listed
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
+from pstranspile.ops.gradient import SUFFIX
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.large.table import LargeTable, TableState
@@ -132,7 +133,10 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
 def as_value(var: Var, value: Any) -> Value:
     """Plain Python numbers and lists as an array of the declared element type; other values as they are."""
     if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
-        return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
+        try:
+            return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
+        except (ValueError, TypeError, OverflowError):  # no numbers, or rows of different lengths
+            return cast("Value", value)
     return value
 
 
@@ -151,6 +155,9 @@ def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
         return ""
     if isinstance(value, LoDTensor):
         return _lod_problem(var, value) or mismatch_of_array(var, value.data, any_dims=any_dims)
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return f"is fed a {kind} that makes no array: it holds other than numbers, or uneven rows"
     if not isinstance(value, np.ndarray):
         return f"is fed {describe(value)}"
     if var.tensor.lod_level:
@@ -225,11 +232,19 @@ def not_fed(op: Op, var: Var) -> Diagnostic:
     return at_op("run-feed-missing", message, op, focus=var.name)
 
 
+def computed(program: Program) -> str:
+    """`; it computes x, y and 3 more`: the variables that a program computes, but not its gradients."""
+    written = dict.fromkeys(name for op in program.main_block.ops for name in op.output_names)
+    names = [name for name in written if name and SUFFIX not in name]
+    return f"; it computes {listed(names)}" if names else ""
+
+
 def fetch_problem(program: Program, name: str) -> Diagnostic:
     """The error for a fetched variable that has no value."""
     variables = program.main_block.vars
     if name not in variables:
-        message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
+        hint = near(name, variables) or computed(program)
+        message = f"{name} is fetched, but the program declares no such variable{hint}"
     else:
         message = f"{name} is fetched, but has no value after the run"
     return error("run-fetch-unknown", message)

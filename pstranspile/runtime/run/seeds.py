@@ -18,7 +18,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.run.batch import UNKNOWN, BatchAxes, rows_of
+from pstranspile.runtime.run.batch import UNKNOWN, BatchAxes, has_rows, rows_of
 from pstranspile.runtime.run.feeds import written_names
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
@@ -121,7 +121,7 @@ class LossRows:
         value = feed[name]
         if self._inner and name == self._feed and isinstance(value, LoDTensor):
             return len(value.data)
-        return rows_of(value)
+        return rows_of(value) if has_rows(value) else None
 
     def _has_rows(self, name: str) -> bool:
         known = self._divided.get(name)

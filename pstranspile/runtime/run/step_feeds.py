@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count, cycle
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import Dealt, joined, rows_of
 from pstranspile.runtime.run.feeds import (
+    as_value,
+    computed,
     declared,
     describe,
     mismatch,
@@ -284,8 +286,19 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if any(value is None for value in values):
             step = next(step for step, value in enumerate(values, 1) if value is None)
             raise DiagnosticError([error("run-save-impossible", f"{name} is fed, but not in step {step}")])
-        result |= arrays_of(name, [v if isinstance(v, LoDTensor | SelectedRows) else np.asarray(v) for v in values])
+        result |= arrays_of(name, [_held(name, v) for v in values])
     return result
+
+
+def _held(name: str, value: Any) -> Any:
+    """A fed value as an array, if it is none. Raises DiagnosticError for uneven rows."""
+    if isinstance(value, LoDTensor | SelectedRows):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError:
+        message = f"{name} holds rows of different lengths, which make no array; LoDTensor(rows, lod=...) holds such"
+        raise DiagnosticError([error("run-save-impossible", message)]) from None
 
 
 @suggesting
@@ -299,6 +312,7 @@ def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]
     expect(batches, Sequence, "save_feeds", "a list of mappings, one for each step")
     for batch in batches:
         expect(batch, Mapping, "save_feeds", "a list of mappings, one for each step")
+        _require_names(cast("Mapping[object, Any]", batch), "save_feeds", "values by name, a mapping for each step")
     write_arrays(name, feed_arrays(batches))
 
 
@@ -309,13 +323,26 @@ WANTED = "what is fed as arrays by name, or a list of mappings (one for each ste
 
 
 def batches_of(given: Any, who: str, wanted: str = WANTED) -> list[Mapping[str, Any]] | None:
-    """The feeds of each step, None if arrays are given. Raises DiagnosticError for other values."""
+    """The feeds of each step, None if arrays are given. Raises TypeError for other values and for other names."""
     if isinstance(given, Mapping):
+        _require_names(cast("Mapping[object, Any]", given), who, wanted)
         return None
     expect(given, Sequence, who, wanted)
     for batch in given:
         expect(batch, Mapping, who, wanted)
+        _require_names(batch, who, wanted)
     return list(given)
+
+
+def _require_names(batch: Mapping[object, Any], who: str, wanted: str) -> None:
+    other = next((name for name in batch if not isinstance(name, str)), "")
+    if not isinstance(other, str):
+        raise TypeError(f"{who} takes {wanted}; one name is of type {type(other).__name__}")
+
+
+def _first(array: Any) -> Any:
+    """The value of the first step; a number as an array without dims."""
+    return np.asarray(array[0]) if isinstance(array, np.ndarray) else array[0]
 
 
 class Feeds:
@@ -400,9 +427,15 @@ class Feeds:
         else:
             yield from self._add(self._variables[key], array, counts)
 
-    def _add(self, var: Var, array: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
+    def _add(self, var: Var, given: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
+        array = as_value(var, given)
+        if not hasattr(array, "ndim"):
+            what = mismatch(var, array, any_dims=True) or f"is fed {describe(array)}"
+            said = f"{var.name} is declared {declared(var)}, but {what}"
+            yield self._problem(f"{said}; an array has a value for each step")
+            return
         if not array.ndim:
-            yield self._problem(f"{var.name} has no leading step axis")
+            yield self._problem(f"{var.name} has no leading step axis: it is {describe(array)}")
             return
         levels = var.tensor.lod_level if var.kind is VarKind.LOD_TENSOR and var.tensor is not None else 0
         if levels == 1:
@@ -414,7 +447,7 @@ class Feeds:
         else:
             counts[var.name] = len(array)
             self._arrays[var.name] = array
-            if len(array) and (problem := mismatch(var, array[0], any_dims=var.name in self._overwritten)):
+            if len(array) and (problem := mismatch(var, _first(array), any_dims=var.name in self._overwritten)):
                 yield self._problem(f"{var.name} is declared {declared(var)}, but in each step {problem}")
 
     def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
@@ -838,7 +871,9 @@ def fetches_by_program(
             places, name = [p for p, program in programs.items() if item in program.main_block.vars], item
         if not places:
             names = [n for program in programs.values() for n in program.main_block.vars]
-            message = f"{item} is fetched, but no program that is run declares {name}{near(name, names)}"
+            ran = programs[owner] if slash and owner in programs else next(iter(programs.values()))
+            hint = near(name, names) or computed(ran)
+            message = f"{item} is fetched, but no program that is run declares {name}{hint}"
             raise DiagnosticError([error("run-fetch-unknown", message)])
         for place in places:
             result[place][name] = None

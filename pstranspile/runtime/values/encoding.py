@@ -17,6 +17,7 @@ import numpy as np
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
 from pstranspile.ir.table_rules import takes_any_id
@@ -268,7 +269,7 @@ def opened(path: Path) -> Generator[Reader]:
         stream = open_regular(path)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        refuse("values-unreadable", str(path), f"can't be read: {reason}")
+        refuse("values-unreadable", str(path), f"can't be read: {reason}{misspelt(path)}")
     with stream:
         try:
             yield Reader(stream, str(path))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.tools.cli.findings import print_errors
@@ -73,7 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
     missing = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and not os.path.lexists(path)]
     if missing:
-        findings = [error("input-unreadable", "there is no such file or folder", Location(path)) for path in missing]
+        findings = [
+            error("input-unreadable", f"there is no such file or folder{misspelt(path)}", Location(path))
+            for path in missing
+        ]
         report(findings)
         if options.json:
             print_errors(findings)

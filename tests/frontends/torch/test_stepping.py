@@ -53,7 +53,7 @@ def test_it_trains_as_torch_does(kind: Any, double: bool):
 
 def test_torch_itself_cannot_export_the_model_with_a_branch():
     model = Branching()
-    with pytest.raises(ps.DiagnosticError, match=r"stepped\.py:\d+: error\[torch-export\]"):
+    with pytest.raises(ps.DiagnosticError, match=r"stepped\.py:\d+:\d+: error\[torch-export\]"):
         trace(model, next(batches()), optimizer=optimizers(model))
 
 

@@ -1,0 +1,295 @@
+"""What is said of code that torch can't export, at the user's line and expression."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, cast
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, listed
+from pstranspile.ir.model import Location
+
+# Places in the user's code.
+
+
+_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
+"""The line of a stack that names a frame."""
+
+_MARKS = re.compile(r"\s*([\^~]+)\s*$")
+"""The line under a quoted line of code that marks an expression in it."""
+
+_OURS = str(Path(__file__).parents[2])
+"""The folder of this package."""
+
+_LIBRARY = re.compile(rf".*[/\\](?:site|dist)-packages[/\\]|<|{re.escape(_OURS)}[/\\]")
+"""The beginning of the path of a file that is not the user's: installed packages, this package, and `<...>`."""
+
+
+class _Frame(NamedTuple):
+    """A frame of a stack that torch prints."""
+
+    file: str
+    line: int
+    column: int
+    """The column of the marked expression, from 1; 0 if none is marked."""
+    width: int
+
+    @property
+    def code(self) -> str:
+        """The marked expression, as far as it is on this line."""
+        text = linecache.getline(self.file, self.line)
+        return text[self.column - 1 :][: self.width].rstrip() if self.column else ""
+
+
+def _frames(stack: str | None) -> list[_Frame]:
+    lines = (stack or "").splitlines()
+    result: list[_Frame] = []
+    for at, line in enumerate(lines):
+        if (made := _FRAME.match(line)) is None:
+            continue
+        file, number, column, width = made[1], int(made[2]), 0, 0
+        if at + 2 < len(lines) and (marks := _MARKS.match(lines[at + 2])) is not None:
+            quoted, source = lines[at + 1], linecache.getline(file, number)
+            # torch quotes the line without its indentation, and indents it by its own
+            shift = (len(source) - len(source.lstrip())) - (len(quoted) - len(quoted.lstrip()))
+            column, width = marks.start(1) + shift + 1, len(marks[1])
+        result.append(_Frame(file, number, column, width))
+    return result
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is the user's."""
+    return _LIBRARY.match(file) is None
+
+
+def user_line(stack: str | None) -> Location | None:
+    """The innermost line of the user's files in torch's text of a stack, else the innermost line of any file but
+    those of this package.
+    """
+    frames = _frames(stack)
+    own = [one for one in frames if _is_own(one.file)]
+    rest = own or [one for one in frames if not one.file.startswith((_OURS, "<"))]
+    return Location(rest[-1].file, rest[-1].line) if rest else None
+
+
+def user_place(stack: str | None) -> Location | None:
+    """The expression in the innermost line of the user's files, in torch's text of a stack."""
+    own = [one for one in _frames(stack) if _is_own(one.file)]
+    return Location(own[-1].file, own[-1].line, own[-1].column) if own else None
+
+
+def calling_line() -> Location | None:
+    """The line of the user's code that calls this package."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and not _is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _code_of(called: Any) -> CodeType | None:
+    """The code of a function, of a method or of a module's `forward`."""
+    found = called.forward if hasattr(called, "forward") else called
+    return getattr(inspect.unwrap(found), "__code__", None)
+
+
+def line_of(called: Any) -> Location | None:
+    """The line where the user's function, or the `forward` of the user's module, begins; else the line of the call."""
+    code = _code_of(called)
+    if code is not None and _is_own(code.co_filename):
+        return Location(code.co_filename, code.co_firstlineno)
+    return calling_line()
+
+
+# The arguments of a loss and of a model.
+
+
+def require_arguments(model: Any, loss: Any, names: Sequence[str], is_mapping: bool) -> None:
+    """Raises DiagnosticError (`torch-loss`) unless the loss, or the model if there is none, takes the tensors of a
+    batch.
+    """
+    called = model if loss is None else loss
+    try:
+        takes = inspect.signature(called.forward if hasattr(called, "forward") else called)
+    except (TypeError, ValueError):
+        return
+    first = [] if loss is None else [None]
+    try:
+        if is_mapping:
+            takes.bind(*first, **dict.fromkeys(names))
+        else:
+            takes.bind(*first, *([None] * len(names)))
+    except TypeError as problem:
+        tensors = "tensor" if len(names) == 1 else counted(len(names), "tensor")
+        tensors += f" ({listed(names)})" if is_mapping else ""
+        if loss is None:
+            given = f"the model is called with the {tensors} of the batch"
+            instead = "loss=lambda model, x, y: ... says what of the batch the model takes, and what the loss is"
+        else:
+            given = f"the loss is called with the model and the {tensors} of the batch"
+            instead = "a loss is such as lambda model, x, y: functional.cross_entropy(model(x), y)"
+        who = f"{type(called).__name__}.forward" if hasattr(called, "forward") else _name(called)
+        message = f"{given}, but {who} takes {_parameters(takes)}: {problem}"
+        raise DiagnosticError([error("torch-loss", message, line_of(called), notes=[Note(instead)])]) from None
+
+
+def _name(called: Any) -> str:
+    name = str(getattr(called, "__name__", type(called).__name__))
+    return "the lambda" if name == "<lambda>" else name
+
+
+def _parameters(takes: inspect.Signature) -> str:
+    return f"({', '.join(takes.parameters)})" if takes.parameters else "nothing"
+
+
+# Models that torch refuses.
+
+
+_RAISED = re.compile(r"raised exception (.+)", re.DOTALL)
+"""Torch's words for an exception of the user's code."""
+
+_FIXED = re.compile(r"Constraints violated.*specialized it to be a constant \((\d+)\)", re.DOTALL)
+"""Torch's words for code that takes one number of rows only."""
+
+
+def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnostic:
+    """The finding for torch's exception about a model that it can't export, at the user's line.
+
+    `tensor` is the name of a tensor of the batch.
+    """
+    text = str(problem)
+    place = user_place(text) or line_of(model if loss is None else loss)
+    own = [one for one in _frames(text) if _is_own(one.file)]
+    focus = own[-1].code if own else ""
+    if (fixed := _FIXED.search(text)) is not None:
+        rows = int(fixed[1])
+        return _of_fixed_rows(rows, [*_fixed_in(rows, own[-1], model, loss)] if own else [], focus, place, tensor)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    what = lines[0] if lines else type(problem).__name__
+    if (made := _RAISED.search(text)) is not None:
+        what = f"its code raises {made[1].splitlines()[0].strip()}"
+    details = [line.removeprefix("Explanation:").strip() for line in lines if line.startswith("Explanation:")]
+    notes = [Note(detail) for detail in details[:1] if detail]
+    return error("torch-export", f"torch can't export the model: {what}", place, focus=focus, notes=notes)
+
+
+# Code for one number of rows.
+
+
+def _of_fixed_rows(rows: int, fixed: Sequence[str], focus: str, place: Location | None, tensor: str) -> Diagnostic:
+    """The finding for code that takes batches of `rows` rows only, because of the expressions `fixed`."""
+    if fixed:
+        what = f"{listed(fixed)} {'has' if len(fixed) == 1 else 'have'} a fixed number of rows, {rows}"
+    else:
+        what = f"this code takes batches of {counted(rows, 'row')} only"
+    message = f"{what}; each rank has a share of the batch, and the share has fewer rows"
+    size = f"{tensor}.shape[0]"
+    instead = f"write the number of rows as that of the batch: {size} in place of {rows}, as in torch.arange({size})"
+    notes = [Note(instead), Note("or make the tensor one of the batch, of which each rank has its share")]
+    return error("torch-export", message, place, focus=focus, notes=notes)
+
+
+def _fixed_in(rows: int, frame: _Frame, model: Any, loss: Any) -> Iterator[str]:
+    """The expressions in the statement at a frame whose number of rows is fixed, as the user writes them."""
+    source = "".join(linecache.getlines(frame.file))
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    around = _function_at(tree, frame.line)
+    statement = _innermost(around if around is not None else tree, frame.line)
+    if statement is None:
+        return
+    held = _names_at(frame, model, loss)
+    owner = held.get("self")
+    made = _assigned(around, frame.line) if around is not None else {}
+    told: set[str] = set()
+    for node in ast.walk(statement):
+        words = ""
+        if isinstance(node, ast.Name) and node.id in made:
+            line = _of_call(made[node.id], rows)
+            words = f"{node.id} ({line}, line {made[node.id].lineno})" if line else ""
+        elif isinstance(node, ast.Name) and _has_rows(held.get(node.id), rows):
+            words = node.id
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self" and owner is not None:
+            words = ast.unparse(node) if _has_rows(getattr(owner, node.attr, None), rows) else ""
+        elif isinstance(node, ast.Call):
+            words = _own_call(node, rows)
+        if words and words not in told:
+            told.add(words)
+            yield words
+
+
+def _own_call(node: ast.Call, rows: int) -> str:
+    """A call with the number of rows among its arguments, as it is written; "" for another."""
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    parts = [one for arg in given for one in (arg.elts if isinstance(arg, ast.Tuple | ast.List) else [arg])]
+    return ast.unparse(node) if any(isinstance(one, ast.Constant) and one.value == rows for one in parts) else ""
+
+
+def _of_call(value: ast.expr, rows: int) -> str:
+    """The first call in an expression with the number of rows among its arguments, as it is written."""
+    calls = (_own_call(node, rows) for node in ast.walk(value) if isinstance(node, ast.Call))
+    return next((words for words in calls if words), "")
+
+
+def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
+    """The innermost function with a line."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    found = [one for one in ast.walk(tree) if isinstance(one, kinds) and one.lineno <= line <= (one.end_lineno or 0)]
+    return max(found, key=lambda one: one.lineno, default=None)
+
+
+def _innermost(tree: ast.AST, line: int) -> ast.AST | None:
+    """The innermost statement with a line, or the function itself if it is a lambda."""
+    if isinstance(tree, ast.Lambda):
+        return tree.body
+    found = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= line <= (one.end_lineno or 0)]
+    return max(found, key=lambda one: one.lineno, default=None)
+
+
+def _assigned(function: ast.AST, line: int) -> dict[str, ast.expr]:
+    """The expression that was assigned last, before a line, to each name of a function."""
+    result: dict[str, ast.expr] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and (node.end_lineno or 0) < line:
+            result |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+    return result
+
+
+def _names_at(frame: _Frame, model: Any, loss: Any) -> Mapping[str, Any]:
+    """The values of the names that the function at a frame takes from around it, and of `self`."""
+    modules: Iterable[Any] = model.modules()
+    for called in (*([] if loss is None else [loss]), *(one.forward for one in modules)):
+        function = inspect.unwrap(called)
+        code = getattr(function, "__code__", None)
+        if code is None or code.co_filename != frame.file:
+            continue
+        if not any(frame.line == line for _, _, line in code.co_lines()):
+            continue
+        bare: Any = getattr(function, "__func__", function)
+        cells = zip(code.co_freevars, cast("Iterable[Any]", bare.__closure__ or ()), strict=True)
+        own = {"self": function.__self__} if hasattr(function, "__self__") else {}
+        around = {**bare.__globals__, **{name: _content(cell) for name, cell in cells}}
+        return {name: value for name, value in around.items() if name not in code.co_varnames} | own
+    return {}
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the name has no value yet
+        return None
+
+
+def _has_rows(value: Any, rows: int) -> bool:
+    """Whether a value is a tensor with this number of rows, but not a parameter."""
+    if not hasattr(value, "detach") or type(value).__name__ == "Parameter":
+        return False
+    shape = tuple(cast("Iterable[int]", getattr(value, "shape", ())))
+    return shape[:1] == (rows,)
