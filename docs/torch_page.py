@@ -28,6 +28,14 @@ model's code, and so is what a row says on the right; `...` stands for what the 
 """
 """What the page begins with."""
 
+DEFINED = """
+## Operators that are defined by others
+
+{title}
+
+"""
+"""What stands before the list of operators that this package defines."""
+
 OPTIMIZERS = """
 ## Optimizers
 
@@ -99,7 +107,7 @@ def _text(message: ast.expr) -> str:
 def page() -> str:
     """The whole page: a table for each family of operators, and one of optimizers."""
     sys.path.insert(0, str(ROOT))
-    from pstranspile.frontends.torch import optimizers
+    from pstranspile.frontends.torch import definitions, optimizers
     from pstranspile.frontends.torch.tracing import READERS
     from pstranspile.frontends.torch.training import operators
 
@@ -114,6 +122,8 @@ def page() -> str:
         for reader, held in by_reader.items():
             listed = ", ".join(f"`{name}`" for name in held)
             parts.append(f"| {listed} | {'; '.join(functions.refused(reader))} |\n")
+    names = ", ".join(f"`{name.removesuffix('.default')}`" for name in sorted(definitions.DEFINITIONS))
+    parts.append(DEFINED.format(title=_title(definitions)) + f"{names}\n")
     parts += _optimizers(optimizers)
     return "".join(parts)
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
+from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
@@ -214,7 +215,8 @@ _ROUNDS = 5
 @cache
 def _decompositions() -> Mapping[Any, Any]:
     """Torch's decomposition of each operator. Cached because torch takes long to build the table."""
-    return dict(torch_library("torch.export").default_decompositions())
+    further = torch_library("torch._decomp").decomposition_table
+    return {**further, **dict(torch_library("torch.export").default_decompositions())}
 
 
 def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
@@ -224,14 +226,28 @@ def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
         aten = torch_library().ops.aten
         tried = {getattr(aten, name).default for name in _OF_ELEMENTS}
-    missing = {one for one in tried if one in every} | _missing(exported, every, known)
+    missing = {one: every[one] for one in tried | _missing(exported, every, known) if one in every}
+    missing |= _defined(exported)
     for _ in range(_ROUNDS):
-        tried |= missing
-        exported = exported.run_decompositions({one: every[one] for one in missing})
-        missing = _missing(exported, every, known) - tried
+        tried |= missing.keys()
+        exported = exported.run_decompositions(missing)
+        missing = {one: every[one] for one in _missing(exported, every, known)} | _defined(exported)
+        missing = {one: function for one, function in missing.items() if one not in tried}
         if not missing:
             break
     return exported
+
+
+def _defined(exported: Any) -> dict[Any, Any]:
+    """The operators of a graph that this package defines in terms of others, with their definitions."""
+    result: dict[Any, Any] = {}
+    for node in exported.graph.nodes:
+        if node.op == "call_function":
+            name = str(getattr(node.target, "__name__", ""))
+            defined = DEFINITIONS.get(name) or DEFINITIONS.get(name.replace("_.", ".", 1))
+            if defined is not None and (defined.needed is None or defined.needed(node)):
+                result[node.target] = defined.function
+    return result
 
 
 def _missing(exported: Any, every: Mapping[Any, Any], known: Callable[[str], bool]) -> set[Any]:

@@ -163,11 +163,13 @@ def _copysign(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("fmod")
 def _fmod(node: Any, tracing: Tracing, out: str) -> None:
+    """What is left of a quotient that is rounded towards 0."""
     result = dtype_of(node.meta["val"].dtype)
-    if result not in FLOATS:
-        raise Refused("it is the rest of a division of whole numbers that is cut off")
     x, y = (_operand(arg, result, tracing, out) for arg in node.args)
-    rest(x, y, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing), out, tracing)
+    if result in FLOATS:
+        rest(x, y, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing), out, tracing)
+    else:
+        tracing.op("elementwise_mod", {"X": x, "Y": y}, {"Out": out})
 
 
 def rest(x: str, y: str, times: str, out: str, tracing: Tracing) -> None:
@@ -329,7 +331,6 @@ _BINARY = {
     "max": "elementwise_max",
     "min": "elementwise_min",
     "floor_divide": "elementwise_floordiv",
-    "remainder": "elementwise_mod",
 }
 
 
@@ -342,8 +343,6 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
     alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
     result = dtype_of(node.meta["val"].dtype)
     rounding = node.kwargs.get("rounding_mode")
-    if rounding == "trunc" and result not in FLOATS:
-        raise Refused("it cuts off a quotient of whole numbers")
     if rounding is None and _by_number(kind, left, right, alpha, result, tracing, out):
         return
     x, y = (_operand(arg, result, tracing, out) for arg in (left, right))
@@ -351,19 +350,48 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
         scaled = y if kind != "rsub" else x
         scaled = tracing.scaled(scaled, float(alpha))
         x, y = (x, scaled) if kind != "rsub" else (scaled, y)
-    if kind == "div" and rounding == "floor":
-        made = tracing.made("elementwise_div", out, X=x, Y=y)
-        tracing.op("floor", {"X": made}, {"Out": out})
-        return
-    if kind == "div" and rounding == "trunc":
-        tracing.alias(out, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing))
-        return
-    if kind == "remainder" and result in FLOATS:
-        times = tracing.made("floor", out, X=tracing.made("elementwise_div", out, X=x, Y=y))
-        tracing.draft.stop_gradient.add(times)
-        rest(x, y, times, out, tracing)
+    if kind in ("floor_divide", "remainder") or rounding is not None:
+        _divided(x, y, "remainder" if kind == "remainder" else str(rounding or "floor"), result, out, tracing)
         return
     tracing.op(_BINARY[kind], {"X": x, "Y": y}, {"Out": out})
+
+
+def _divided(x: str, y: str, how: str, kind: DType, out: str, tracing: Tracing) -> None:
+    """The quotient of `x` and `y`, rounded down ("floor") or towards 0 ("trunc"), or what is left when it is rounded
+    down ("remainder").
+
+    The ops of whole numbers round towards 0, and their rest has the sign of `x`.
+    """
+    if kind in FLOATS:
+        ratio = tracing.made("elementwise_div", out, X=x, Y=y)
+        times = truncated(ratio, tracing) if how == "trunc" else tracing.made("floor", out, X=ratio)
+        tracing.draft.stop_gradient.add(times)
+        if how == "remainder":
+            rest(x, y, times, out, tracing)
+        else:
+            tracing.alias(out, times)
+        return
+    if how == "trunc":
+        tracing.op("elementwise_floordiv", {"X": x, "Y": y}, {"Out": out})
+        return
+    above = tracing.made("elementwise_add", out, X=tracing.made("elementwise_mod", out, X=x, Y=y), Y=y)
+    if how == "remainder":
+        tracing.op("elementwise_mod", {"X": above, "Y": y}, {"Out": out})
+        return
+    left = tracing.made("elementwise_mod", out, X=above, Y=y)
+    exact = tracing.made("elementwise_sub", out, X=x, Y=left)
+    tracing.op("elementwise_floordiv", {"X": exact, "Y": y}, {"Out": out})
+
+
+@aten("__lshift__.Scalar", "__rshift__.Scalar", "bitwise_left_shift.Tensor_Scalar", "bitwise_right_shift.Tensor_Scalar")
+def _shifted(node: Any, tracing: Tracing, out: str) -> None:
+    """A product with a power of two, or the quotient, rounded down."""
+    kind, x = dtype_of(node.meta["val"].dtype), tracing.value(node.args[0])
+    factor = tracing.constant_of(1 << int(node.args[1]), kind, out)
+    if node.target.__name__.startswith(("__lshift__", "bitwise_left_shift")):
+        tracing.op("elementwise_mul", {"X": tracing.as_type(x, kind), "Y": factor}, {"Out": out})
+    else:
+        _divided(tracing.as_type(x, kind), factor, "floor", kind, out, tracing)
 
 
 def _operand(arg: Any, kind: DType, tracing: Tracing, of: str) -> str:
@@ -734,6 +762,12 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
         reduced("reduce_sum", tracing.made("abs", out, X=x), out, axes, keep, tracing)
     elif order == math.inf:
         reduced("reduce_max", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+    elif order == -math.inf:
+        reduced("reduce_min", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+    elif order == 0:
+        some = compared("not_equal", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
+        reduced("reduce_sum", tracing.as_type(some, tracing.dtype(x)), out, axes, keep, tracing)
+        tracing.draft.stop_gradient.update((some, out))
     else:
         powers = tracing.made("pow", out, {"factor": order}, X=tracing.made("abs", out, X=x))
         reduced("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
@@ -759,10 +793,8 @@ def _distances(node: Any, tracing: Tracing, out: str) -> None:
     if order == 2:
         reduced("reduce_sum", tracing.made("square", out, X=apart), total := tracing.temp(out), [rank], False, tracing)
         root(total, out, tracing)
-    elif order == 1:
+    else:  # order 1; others are defined by norms
         reduced("reduce_sum", tracing.made("abs", out, X=apart), out, [rank], False, tracing)
-    else:
-        raise Refused(f"its distances are of order {order:g}; those of order 1 and 2 are translated")
 
 
 def _unsqueezed(x: str, axis: int, tracing: Tracing) -> str:

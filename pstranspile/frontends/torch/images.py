@@ -128,12 +128,8 @@ def _pool(node: Any, tracing: Tracing, out: str) -> None:
     average = name.startswith("avg")
     if average:
         ceil, whole = bool(argument(node, 4, "ceil_mode", False)), bool(argument(node, 5, "count_include_pad", True))
-        if argument(node, 6, "divisor_override") is not None:
-            raise Refused("it has divisor_override")
     else:
         ceil, whole = bool(argument(node, 5, "ceil_mode", False)), False
-        if {*_each(argument(node, 4, "dilation", 1), count)} != {1}:
-            raise Refused("its windows are dilated")
     attrs: dict[str, object] = {"pooling_type": "avg" if average else "max", "exclusive": not whole}
     if ceil and _reaches_out(sizes_of(x, tracing)[2:], window):
         if average:

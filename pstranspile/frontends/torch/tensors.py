@@ -322,8 +322,6 @@ def _pad(node: Any, tracing: Tracing, out: str) -> None:
 def _pad_image(x: str, out: str, mode: str, sides: Sequence[tuple[int, int]], tracing: Tracing) -> None:
     """`out` is `x` padded along its last one or two dims with its own elements, as `mode` says."""
     modes = {"reflect": "reflect", "replicate": "edge"}
-    if mode not in modes or len(sides) not in (3, 4) or any(pair != (0, 0) for pair in sides[:2]):
-        raise Refused(f"it pads by {mode} other than the last dims of images or rows of them")
     attrs = {"mode": modes[mode], "paddings": [count for pair in [(0, 0), *sides][-2:] for count in pair]}
     if len(sides) == 3:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
@@ -377,20 +375,6 @@ def _triangle(node: Any, tracing: Tracing, out: str) -> None:
     tracing.op("tril_triu", {"X": wide}, {"Out": made}, diagonal=argument(node, 1, "diagonal", 0), lower=lower)
     if made != out:
         tracing.cast(made, out, kind)
-
-
-@aten("diff")
-def _diff(node: Any, tracing: Tracing, out: str) -> None:
-    x, times = tracing.value(node.args[0]), argument(node, 1, "n", 1)
-    axis = argument(node, 2, "dim", -1) % len(tracing.dims(x))
-    if times != 1:
-        raise Refused("it takes differences of differences")
-    cut(x, later := tracing.temp(out), axis, 1, FAR, 1, tracing)
-    cut(x, earlier := tracing.temp(out), axis, 0, -1, 1, tracing)
-    tracing.op("elementwise_sub", {"X": later, "Y": earlier}, {"Out": out})
-
-
-# Elements by index.
 
 
 @aten("index_select")

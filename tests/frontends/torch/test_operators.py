@@ -32,8 +32,30 @@ def _accumulated(a):
     return torch.zeros_like(a).index_put((places,), a[:4], accumulate=True) + a.index_add(1, places, a[:, :4])
 
 
+def _whole(a):
+    """Whole numbers from -9 to 9."""
+    return (a.detach() * 5).round().clamp(-9, 9).long()
+
+
 FUNCTIONS = {
     "abs": torch.abs,
+    "atan2": lambda a: torch.atan2(a, a.flip(1)) + torch.atan2(a, torch.zeros(())) + torch.atan2(-a, a - a - 1.0),
+    "digamma": lambda a: torch.digamma(a.abs() * 3 + 0.5) * 0.1 + torch.digamma(a.tanh() * 0.2 - 1.5) * 0.1,
+    "fmax": lambda a: torch.fmax(a, a.flip(1)) + torch.fmin(a, torch.full_like(a, torch.nan)),
+    "fmod_whole": lambda a: torch.fmod(a, 0.3) + torch.fmod(_whole(a), 4) * a,
+    "floor_divide": lambda a: (
+        (_whole(a) // 4 + a.detach() // 0.3 + torch.div(_whole(a), -3, rounding_mode="floor")) * a
+    ),
+    "ldexp": lambda a: torch.ldexp(a, torch.tensor([1, 5, 2, 0, 3, 2])),
+    "lgamma": lambda a: (
+        torch.lgamma(a.abs() * 3 + 0.5) + torch.lgamma(a.abs() + 20.0) + torch.lgamma(a.tanh() * 0.2 - 1.5)
+    ),
+    "remainder_whole": lambda a: (_whole(a) % 4 + _whole(a) % -4 + a % 0.3) * a,
+    "round_decimals": lambda a: a.round(decimals=2) * a + a.mul(100).round(decimals=-1) * a,
+    "shift": lambda a: ((_whole(a) << 2) + (_whole(a) >> 1)) * a,
+    "trunc_divide": lambda a: (
+        torch.div(_whole(a), 4, rounding_mode="trunc") * a + torch.div(a, 3, rounding_mode="trunc")
+    ),
     "acosh": lambda a: torch.acosh(a.abs() + 1.5),
     "asinh": torch.asinh,
     "atanh": lambda a: torch.atanh(a.tanh() * 0.9),
@@ -99,6 +121,9 @@ REDUCTIONS = {
     "median_of_rows": lambda a: a.median(1, keepdim=True)[0] * a + a.kthvalue(2, 1, keepdim=True)[0],
     "mean": lambda a: a - a.mean(0),
     "min_dim": lambda a: a.min(dim=1).values[:, None] * a,
+    "norm_least": lambda a: (
+        a * torch.linalg.vector_norm(a, -torch.inf, 1, True) + torch.linalg.vector_norm(a, 0, 1, True)
+    ),
     "norm": lambda a: a / a.norm(dim=1, keepdim=True) + functional.normalize(a, p=1.0),
     "prod": lambda a: a.prod(1, keepdim=True) + a,
     "softmax": lambda a: a.softmax(0) + a.softmax(-1),
@@ -109,6 +134,19 @@ REDUCTIONS = {
     "var": lambda a: a.var(1, unbiased=False)[:, None] * a + a.var(1, keepdim=True),
 }
 DIMS = {
+    "addbmm": lambda a: a + torch.addbmm(torch.eye(6, dtype=a.dtype), a[:, :, None], a[:, None, :], alpha=0.1)[:1],
+    "addmv": lambda a: a * torch.addmv(a[:, 0], a, a[0], beta=0.5)[:, None],
+    "bilinear": lambda a: functional.bilinear(
+        a[:, :2], a[:, 2:], torch.linspace(-1, 1, 48, dtype=a.dtype).view(6, 2, 4)
+    ),
+    "cdist": lambda a: torch.cdist(a, a[:3] + 1, p=3.0).repeat(1, 2) + torch.dist(a, a.flip(1), 3),
+    "cummax": lambda a: a.cummax(1).values + a.round().cummin(1).values * a + a.cummax(1).indices * a,
+    "cumprod": lambda a: a.cumprod(1) + a.relu().cumprod(1),
+    "diff_again": lambda a: functional.pad(a.diff(n=2, dim=1), (0, 2)) + a.diff(dim=1, prepend=a[:, :1] * 2),
+    "grid_sample": lambda a: functional.grid_sample(
+        a.view(-1, 1, 2, 3), a.tanh().view(-1, 1, 3, 2).expand(-1, 2, -1, -1), align_corners=False
+    ).view(-1, 6),
+    "masked_scatter": lambda a: a.masked_scatter(a > 0, a.flip(1) * 2),
     "arange": lambda a: a * torch.arange(6),
     "bits": lambda a: a * ((torch.arange(6) & 3) | 4).to(a.dtype),
     "bmm": lambda a: torch.bmm(a[:, None, :], a[:, :, None])[:, 0] * a,
@@ -124,6 +162,13 @@ DIMS = {
     "interleave": lambda a: a.repeat_interleave(2, dim=1)[:, 3:9],
     "lerp": lambda a: torch.lerp(a, a * a, 0.3) + torch.addcmul(a, a, a, value=0.5),
     "outer": lambda a: (a @ a.t()).softmax(-1) @ a,
+    "pad_batches": lambda a: torch.cat(
+        [
+            functional.pad(a.view(-1, 1, 1, 2, 3), (1, 1, 1, 0, 0, 0), mode).sum((1, 2, 3))
+            for mode in ("reflect", "replicate", "circular")
+        ],
+        1,
+    )[:, 4:10],
     "pad": lambda a: functional.pad(a, (-1, 2)).narrow(1, 0, 6),
     "permute": lambda a: a[:, None].expand(-1, 3, -1).permute(2, 0, 1).sum(2).T,
     "repeat": lambda a: a.repeat(1, 2)[:, :6] * a,

@@ -18,4 +18,4 @@ def test_every_operator_has_its_place():
     text = PAGE.read_text(encoding="utf-8")
     missing = [name for names in operators().values() for name in names if f"`{name}`" not in text]
     assert not missing
-    assert "its distances are of order ...; those of order 1 and 2 are translated" in text
+    assert "it looks for a number, or in an order that is given beside the bounds" in text

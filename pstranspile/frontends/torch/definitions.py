@@ -1,0 +1,453 @@
+"""Operators in terms of others, where no reader takes them and PyTorch's own decompositions leave them as they are.
+
+Each function is written with PyTorch's tensors. Its gradient is that of what it is made of; where an operator has a
+rule of its own (which of equal elements gets the gradient, for instance), the definition follows that rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+Definition: TypeAlias = "Callable[..., Any]"
+"""A function with the arguments of an operator."""
+
+
+class Defined(NamedTuple):
+    """The definition of an operator, and which nodes need it: None for all."""
+
+    function: Definition
+    needed: Callable[[Any], bool] | None = None
+
+
+DEFINITIONS: dict[str, Defined] = {}
+"""The definitions by operator with its overload, such as `atan2.default`."""
+
+_F = TypeVar("_F", bound=Definition)
+
+
+def defines(*operators: str, needed: Callable[[Any], bool] | None = None) -> Callable[[_F], _F]:
+    """Registers a function as the definition of operators, of all nodes or of those for which `needed` is true."""
+
+    def register(function: _F) -> _F:
+        for name in operators:
+            DEFINITIONS[name] = Defined(function, needed)
+        return function
+
+    return register
+
+
+def _torch() -> Any:
+    """The package torch, which is there where a graph of its operators is."""
+    return import_module("torch")
+
+
+def _argument(node: Any, at: int, name: str, default: Any = None) -> Any:
+    return node.args[at] if len(node.args) > at else node.kwargs.get(name, default)
+
+
+# Functions of one or two values.
+
+
+@defines("atan2.default")
+def _atan2(y: Any, x: Any) -> Any:
+    """The angle of the point (x, y), by the arc tangent of the ratio whose size is at most 1."""
+    torch = _torch()
+    y, x = torch.broadcast_tensors(y, x)
+    flat = x.abs() >= y.abs()
+    none = (x == 0) & (y == 0)
+    below = torch.where(flat & ~none, x, torch.ones_like(x))
+    beside = torch.where(flat, torch.ones_like(y), y)
+    turn = torch.where(x < 0, torch.copysign(torch.full_like(x, math.pi), y), torch.zeros_like(x))
+    quarter = torch.copysign(torch.full_like(y, math.pi / 2), y)
+    first = torch.atan(torch.where(flat, y, torch.zeros_like(y)) / below) + turn
+    second = quarter - torch.atan(torch.where(flat, torch.zeros_like(x), x) / beside)
+    return torch.where(flat, first, second)
+
+
+def _of_numbers(x: Any, y: Any, before: Any) -> Any:
+    """`x` where it comes `before` y or y is NaN, else y: the one that is a number, if one is none."""
+    torch = _torch()
+    x, y = torch.broadcast_tensors(x, y)
+    return torch.where(before | (y != y), x, y)
+
+
+@defines("fmax.default")
+def _larger(x: Any, y: Any) -> Any:
+    return _of_numbers(x, y, x >= y)
+
+
+@defines("fmin.default")
+def _smaller(x: Any, y: Any) -> Any:
+    return _of_numbers(x, y, x <= y)
+
+
+@defines("ldexp.Tensor")
+def _ldexp(x: Any, exponent: Any) -> Any:
+    return x * _torch().exp2(exponent.to(x.dtype))
+
+
+@defines("angle.default")
+def _angle(x: Any) -> Any:
+    """Pi for numbers below 0, else 0; NaN stays NaN."""
+    torch = _torch()
+    made = torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x))
+    return torch.where(x != x, x, made).detach()
+
+
+@defines("lgamma.default")
+def _lgamma(x: Any) -> Any:
+    """Stirling's series from 8 on (Abramowitz and Stegun, 6.1.41), shifted there by x (x + 1) ... (x + 7), and below
+    1/2 Euler's reflection (6.1.17).
+    """
+    torch = _torch()
+    low = x < 0.5
+    up = torch.where(low, 1 - x, x)
+    product = up
+    for step in range(1, _SHIFT):
+        product = product * (up + step)
+    far = up + _SHIFT
+    inverse = 1 / far
+    series = torch.zeros_like(x)
+    for factor in reversed(_STIRLING):
+        series = series * inverse * inverse + factor
+    large = (far - 0.5) * torch.log(far) - far + 0.5 * math.log(2 * math.pi) + series * inverse
+    above = large - torch.log(product)
+    sine = torch.where(low, torch.sin(math.pi * torch.where(low, x - torch.floor(x), torch.zeros_like(x))), 1 + 0 * x)
+    return torch.where(low, math.log(math.pi) - torch.log(sine.abs()) - above, above)
+
+
+_SHIFT = 8
+"""The steps by which an argument grows before a series is used."""
+
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+"""The coefficients of Stirling's series: B(2k) / (2k (2k - 1))."""
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+"""The Bernoulli numbers B(2k) from B(2) on."""
+
+
+@defines("digamma.default")
+def _digamma(x: Any) -> Any:
+    """The derivative of `_lgamma`, by the series 6.3.18 of Abramowitz and Stegun and the reflection 6.3.7."""
+    torch = _torch()
+    low = x < 0.5
+    up = torch.where(low, 1 - x, x)
+    passed = 1 / up
+    for step in range(1, _SHIFT):
+        passed = passed + 1 / (up + step)
+    far = up + _SHIFT
+    inverse = 1 / (far * far)
+    series = torch.zeros_like(x)
+    for at, number in reversed([*enumerate(_BERNOULLI, 1)]):
+        series = (series + number / (2 * at)) * inverse
+    above = torch.log(far) - 0.5 / far - series - passed
+    angle = math.pi * torch.where(low, x - torch.floor(x), torch.full_like(x, 0.25))
+    return torch.where(low, above - math.pi / torch.tan(angle), above)
+
+
+@defines("polygamma.default", needed=lambda node: node.args[0] == 0)
+def _polygamma(_order: int, x: Any) -> Any:
+    """The one of order 0."""
+    return _digamma(x)
+
+
+@defines("round.decimals")
+def _round(x: Any, *, decimals: int) -> Any:
+    """Rounded to decimal places; with fewer than 0, to tens and hundreds."""
+    factor = 10.0 ** abs(decimals)
+    return (x * factor).round() / factor if decimals >= 0 else (x / factor).round() * factor
+
+
+# Along an axis.
+
+
+def _scanned(x: Any, axis: int, combine: Callable[[Any, Any], Any]) -> Any:
+    """`combine` of the elements up to each one along an axis, by doubling (Hillis and Steele, 1986)."""
+    torch, size, width = _torch(), x.shape[axis], 1
+    while width < size:
+        head, tail = x.narrow(axis, 0, width), x.narrow(axis, width, size - width)
+        x = torch.cat([head, combine(x.narrow(axis, 0, size - width), tail)], axis)
+        width *= 2
+    return x
+
+
+@defines("cumprod.default")
+def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
+    x = x if dtype is None else x.to(dtype)
+    return _scanned(x, dim, lambda before, here: before * here) if x.dim() else x
+
+
+def _extreme(x: Any, dim: int, replaces: Callable[[Any, Any], Any]) -> Any:
+    """The extreme element up to each one, and its place: the last of equal ones, which gets the gradient."""
+    torch = _torch()
+    if not x.dim():
+        return x * 1, torch.zeros_like(x, dtype=torch.int64)
+    size, fixed = x.shape[dim], x.detach()
+    shape = [1] * x.dim()
+    shape[dim] = size
+    places = torch.arange(size, device=x.device).reshape(shape).expand(x.shape)
+    width = 1
+    while width < size:
+        before, old = fixed.narrow(dim, 0, size - width), places.narrow(dim, 0, size - width)
+        here, new = fixed.narrow(dim, width, size - width), places.narrow(dim, width, size - width)
+        taken = replaces(here, before)
+        fixed = torch.cat([fixed.narrow(dim, 0, width), torch.where(taken, here, before)], dim)
+        places = torch.cat([places.narrow(dim, 0, width), torch.where(taken, new, old)], dim)
+        width *= 2
+    return x.gather(dim, places), places
+
+
+@defines("cummax.default")
+def _cummax(x: Any, dim: int) -> Any:
+    return _extreme(x, dim, lambda here, before: here >= before)
+
+
+@defines("cummin.default")
+def _cummin(x: Any, dim: int) -> Any:
+    return _extreme(x, dim, lambda here, before: here <= before)
+
+
+@defines("diff.default")
+def _diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    given = [part for part in (prepend, x, append) if part is not None]
+    x = _torch().cat(given, dim) if len(given) > 1 else x
+    for _ in range(n):
+        size = x.shape[dim]
+        x = x.narrow(dim, 1, size - 1) - x.narrow(dim, 0, size - 1)
+    return x
+
+
+@defines("masked_scatter.default")
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    """Elements of `source` in order where the mask is true."""
+    torch = _torch()
+    mask, x = torch.broadcast_tensors(mask, x)
+    places = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(min=0)
+    return torch.where(mask, source.reshape(-1)[places].reshape(x.shape), x)
+
+
+@defines("narrow_copy.default")
+def _narrow_copy(x: Any, dim: int, start: int, length: int) -> Any:
+    return x.narrow(dim, start, length)
+
+
+# Products and distances.
+
+
+@defines("addmv.default")
+def _addmv(x: Any, matrix: Any, vector: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    return beta * x + alpha * (matrix * vector).sum(1)
+
+
+@defines("addbmm.default")
+def _addbmm(x: Any, first: Any, second: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    return beta * x + alpha * _torch().bmm(first, second).sum(0)
+
+
+@defines("dist.default")
+def _dist(x: Any, y: Any, p: float = 2) -> Any:
+    return _torch().linalg.vector_norm(x - y, p)
+
+
+@defines("cdist.default", "_cdist_forward.default", needed=lambda node: _argument(node, 2, "p", 2.0) not in (1, 2))
+def _cdist(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+    return _torch().linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+
+
+@defines("_trilinear.default")
+def _trilinear(
+    a: Any,
+    b: Any,
+    c: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """The sum along axes of a product of three, each with dims of 1 inserted: what `nn.Bilinear` computes."""
+    for axis in sorted(expand1):
+        a = a.unsqueeze(axis)
+    for axis in sorted(expand2):
+        b = b.unsqueeze(axis)
+    for axis in sorted(expand3):
+        c = c.unsqueeze(axis)
+    return (a * b * c).sum(list(sumdim))
+
+
+# Attention.
+
+
+@defines("_safe_softmax.default")
+def _safe_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    """Softmax, with zeros for a row of which every element is -inf, and no gradient there."""
+    torch = _torch()
+    hidden = (x == -math.inf).all(dim, True)
+    shares = torch.softmax(torch.where(hidden, torch.zeros_like(x), x), dim, dtype)
+    return torch.where(hidden, torch.zeros_like(shares), shares)
+
+
+# Images.
+
+
+def _pairs(given: Any, count: int) -> list[int]:
+    held = [given] if isinstance(given, int) else list(given)
+    return held * count if len(held) == 1 else held
+
+
+def _windows(
+    x: Any,
+    widths: Sequence[int],
+    steps: Sequence[int],
+    pads: Sequence[int],
+    gaps: Sequence[int],
+    value: float,
+    *,
+    up: bool,
+) -> Any:
+    """The elements of windows over the last dims, one after another in a new first dim. `value` is that of padding;
+    with `up`, a window may reach beyond it, but must not begin there.
+    """
+    torch, count = _torch(), len(widths)
+    first = x.dim() - count
+    sizes: list[int] = []
+    ends: list[int] = []
+    for at in range(count):
+        size, reach = x.shape[first + at], gaps[at] * (widths[at] - 1) + 1
+        room = size + 2 * pads[at] - reach
+        made = (-(-room // steps[at]) if up else room // steps[at]) + 1
+        made -= int(up and (made - 1) * steps[at] >= size + pads[at])
+        sizes.append(made)
+        ends.append(max((made - 1) * steps[at] + reach - size - pads[at], 0))
+    around = [end for at in reversed(range(count)) for end in (pads[at], ends[at])]
+    x = torch.constant_pad_nd(x, around, value)
+    offsets: list[tuple[int, ...]] = [()]
+    for width in widths:
+        offsets = [(*offset, place) for offset in offsets for place in range(width)]
+    parts: list[Any] = []
+    for offset in offsets:
+        part = x
+        for at, place in enumerate(offset):
+            start = place * gaps[at]
+            piece = slice(start, start + (sizes[at] - 1) * steps[at] + 1, steps[at])
+            part = part[(slice(None),) * (first + at) + (piece,)]
+        parts.append(part)
+    return torch.stack(parts)
+
+
+def _dilated(count: int) -> Callable[[Any], bool]:
+    """Whether the windows of a pool over so many dims have gaps."""
+    return lambda node: any(gap != 1 for gap in _pairs(_argument(node, 4, "dilation", 1), count))
+
+
+@defines("max_pool1d_with_indices.default", needed=_dilated(1))
+@defines("max_pool2d_with_indices.default", needed=_dilated(2))
+@defines("max_pool3d_with_indices.default")
+def _indexed_pool(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """The largest element that each window covers, and its place in the image: of equal ones the first, which gets the
+    gradient.
+    """
+    torch, widths = _torch(), list(kernel_size)
+    count = len(widths)
+    gaps, pads = (_pairs(given, count) for given in (dilation, padding))
+    steps = list(stride) or widths
+    found, which = _windows(x, widths, steps, pads, gaps, -math.inf, up=ceil_mode).max(0)
+    image = x.shape[x.dim() - count :]
+    places = torch.arange(math.prod(image), device=x.device).reshape(image)
+    every = _windows(places, widths, steps, pads, gaps, 0, up=ceil_mode)
+    every = every.reshape(len(every), *[1] * (x.dim() - count), *every.shape[1:]).expand(len(every), *which.shape)
+    return found, every.gather(0, which.unsqueeze(0)).squeeze(0)
+
+
+@defines("max_pool1d.default", needed=_dilated(1))
+@defines("max_pool2d.default", needed=_dilated(2))
+@defines("max_pool3d.default", needed=_dilated(3))
+def _dilated_pool(
+    x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    return _indexed_pool(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+@defines("adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
+def _adaptive_mean(x: Any, output_size: Any) -> Any:
+    """The means of the parts into which each of the last three dims is divided."""
+    return _in_parts(x, output_size, lambda part, axis: part.mean(axis, True))
+
+
+def _in_parts(x: Any, output_size: Any, combine: Callable[[Any, int], Any]) -> Any:
+    """Each of the last dims in parts that begin at floor(i n / m) and end at ceil((i + 1) n / m)."""
+    torch, wanted = _torch(), _pairs(output_size, 3)
+    for at, count in enumerate(wanted):
+        axis = x.dim() - len(wanted) + at
+        size = x.shape[axis]
+        count = count or size
+        bounds = [(place * size // count, -(-(place + 1) * size // count)) for place in range(count)]
+        parts = [combine(x.narrow(axis, start, stop - start), axis) for start, stop in bounds]
+        x = torch.cat(parts, axis) if len(parts) > 1 else parts[0]
+    return x
+
+
+@defines("avg_pool2d.default", needed=lambda node: _argument(node, 6, "divisor_override") is not None)
+@defines("avg_pool3d.default", needed=lambda node: _argument(node, 6, "divisor_override") is not None)
+def _divided_pool(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """The sums of windows by a number that is given, or by how many elements each has."""
+    torch, widths = _torch(), list(kernel_size)
+    steps, pads, gaps = list(stride) or widths, _pairs(padding, len(widths)), [1] * len(widths)
+    sums = _windows(x, widths, steps, pads, gaps, 0.0, up=ceil_mode).sum(0)
+    if divisor_override is not None:
+        return sums / divisor_override
+    ones = torch.ones(x.shape[x.dim() - len(widths) :], dtype=x.dtype, device=x.device)
+    if count_include_pad:
+        ones = torch.constant_pad_nd(ones, [pad for pad in reversed(pads) for _ in range(2)], 1.0)
+        pads = [0] * len(widths)
+    return sums / _windows(ones, widths, steps, pads, gaps, 0.0, up=ceil_mode).sum(0)
+
+
+def _pads_otherwise(node: Any) -> bool:
+    """Whether a node pads other dims than the last ones of images, which readers take."""
+    mode = _argument(node, 2, "mode", "constant")
+    rank, ends = len(node.args[0].meta["val"].shape), len(node.args[1])
+    if mode == "constant" or not all(isinstance(end, int) for end in node.args[1]):
+        return False
+    return mode == "circular" or (rank, ends) not in ((3, 2), (4, 4)) or any(end < 0 for end in node.args[1])
+
+
+@defines("pad.default", needed=_pads_otherwise)
+def _pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """Dims continued by their own elements: the last one again, mirrored, or from the other end. An end with a number
+    below 0 is cut off; what comes from the other end is that of the rest.
+    """
+    torch = _torch()
+    if mode == "constant":
+        return torch.constant_pad_nd(x, pad, 0.0 if value is None else value)
+    for at in range(len(pad) // 2):
+        before, after = pad[2 * at], pad[2 * at + 1]
+        axis = x.dim() - 1 - at
+        if mode == "circular" and min(before, after) < 0:
+            x = x.narrow(axis, max(-before, 0), x.shape[axis] + min(before, 0) + min(after, 0))
+            before, after = max(before, 0), max(after, 0)
+        size = x.shape[axis]
+        if before == after == 0:
+            continue
+        places = torch.arange(-before, size + after, device=x.device)
+        if mode == "replicate":
+            places = places.clamp(0, size - 1)
+        elif mode == "reflect":
+            places = size - 1 - (size - 1 - places.abs()).abs()
+        else:
+            places = places.remainder(size)
+        x = x.index_select(axis, places)
+    return x
