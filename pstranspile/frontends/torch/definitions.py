@@ -253,7 +253,7 @@ def _dist(x: Any, y: Any, p: float = 2) -> Any:
 
 
 @defines("cdist.default", "_cdist_forward.default", needed=lambda node: _argument(node, 2, "p", 2.0) not in (1, 2))
-def _cdist(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+def _cdist(x: Any, y: Any, p: float = 2.0, _compute_mode: Any = None) -> Any:
     return _torch().linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
 
 
@@ -266,7 +266,7 @@ def _trilinear(
     expand2: Sequence[int],
     expand3: Sequence[int],
     sumdim: Sequence[int],
-    unroll_dim: int = 1,
+    _unroll_dim: int = 1,
 ) -> Any:
     """The sum along axes of a product of three, each with dims of 1 inserted: what `nn.Bilinear` computes."""
     for axis in sorted(expand1):
