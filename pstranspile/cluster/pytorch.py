@@ -20,7 +20,7 @@ from pstranspile.ir.expect import expect_number, suggesting, wrong_type
 from pstranspile.runtime.kernels.programs.modules import HERE, no_source
 from pstranspile.runtime.run.files import read_arrays
 from pstranspile.runtime.run.step_feeds import RowSource
-from pstranspile.runtime.values import SelectedRows
+from pstranspile.runtime.values import SelectedRows, array_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session
@@ -240,7 +240,7 @@ def _checked(training: Training, rows: LoaderRows, job: Compiled) -> LoaderRows:
     """The same rows, of which the first batch of the first trainer fits the graph. Raises DiagnosticError."""
     first = next(rows.batches(0, job.plan.trainers), None)
     if first is not None:
-        training.feeds(first)
+        training.feeds({name: array_of(value) for name, value in first.items()})
     return rows
 
 

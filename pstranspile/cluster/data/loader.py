@@ -11,11 +11,13 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import Column, rows_with_nan
 from pstranspile.cluster.machines.feeding import share
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
-from pstranspile.ir.model import Location, Program
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, raise_errors, warning
+from pstranspile.ir.model import Location, Program, Var
 from pstranspile.runtime.files.python_file import calling, function_of
+from pstranspile.runtime.run.fed_rows import FedRows
+from pstranspile.runtime.run.feeds import declared, mismatch, overwritten_inputs
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
-from pstranspile.runtime.values import array_of
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, array_of
 
 Loader: TypeAlias = "Callable[[int, int], Iterable[Any]]"
 """Called with the number of a trainer and how many there are; gives the trainer's own batches, one after another.
@@ -101,6 +103,11 @@ class LoaderRows:
         return counts
 
     @property
+    def place(self) -> str:
+        """The name of the function, with its file where that was given: `FILE.py:NAME`."""
+        return self._place
+
+    @property
     def location(self) -> Location | None:
         """The place of the function; None where its code is not known."""
         return self._where
@@ -182,14 +189,19 @@ class LoaderRows:
 
     def _arrays(self, batch: Any) -> dict[str, Any]:
         if isinstance(batch, Mapping):
-            return {str(name): array_of(value) for name, value in cast("Mapping[Any, Any]", batch).items()}
+            return {str(name): _given(value) for name, value in cast("Mapping[Any, Any]", batch).items()}
         values = list(cast("Sequence[Any]", batch)) if isinstance(batch, tuple | list) else [batch]
         if len(values) != len(self._inputs):
             known = (
                 f"the inputs {listed(self._inputs)}" if self._inputs else "inputs whose order is not known (--names)"
             )
             raise self.refused(f"a batch of {len(values)} values is given for {known}; a mapping names them")
-        return {name: array_of(value) for name, value in zip(self._inputs, values, strict=True)}
+        return {name: _given(value) for name, value in zip(self._inputs, values, strict=True)}
+
+
+def _given(value: Any) -> Any:
+    """A value of a batch: numbers and lists as they are, all others as arrays."""
+    return value if isinstance(value, int | float | list | tuple) else array_of(value)
 
 
 class DatasetBatches:
@@ -269,6 +281,25 @@ def _looked_up(place: str) -> Loader:
     return function_of(file, name)
 
 
+def _column_of(value: Any) -> Column:
+    return Column(value.data, tuple(map(np.asarray, value.lod))) if isinstance(value, LoDTensor) else Column(value)
+
+
+def _of_list(var: Var, value: Any) -> tuple[Any, str]:
+    """A number or a list as an array of the declared element type, and the reason why it is none, "" if it is one."""
+    try:
+        made = array_of(value)
+    except ValueError:
+        return value, "is fed a list whose rows are not alike"
+    if made.dtype.kind not in "biuf" or var.dtype is None:
+        return made, "is fed a list that holds other things than numbers"
+    with np.errstate(all="ignore"):
+        result = made.astype(NUMPY_TYPES[var.dtype])
+    if result.dtype.kind != "f" and not np.array_equal(result, made):
+        return made, f"is fed a list of numbers that {var.dtype.text} does not hold"
+    return result, ""
+
+
 class _Batches:
     """The batches of one trainer, of which the last one is kept: it may be asked for again. What its program does not
     declare is left out of them.
@@ -279,6 +310,8 @@ class _Batches:
     def __init__(self, rows: LoaderRows, rank: int, programs: Sequence[Program], counted: int):
         self._rows, self._rank, self._trainers, self._counted = rows, rank, len(programs), counted
         self._variables = programs[rank].main_block.vars
+        self._any_dims = overwritten_inputs(programs[rank])
+        self._fed_rows = FedRows(programs[rank])
         self._nan: set[str] = set()
         """The inputs that have been NaN, in which nothing more is looked for."""
         self._begin()
@@ -304,11 +337,30 @@ class _Batches:
                     del self._batch[name]
                     self._rows.left(name)
                 if self._step == step:  # batches that are passed over are fed to nobody
+                    self._require_fit(self._batch)
                     self._look_for_nan(self._batch)
         return self._batch
 
+    def _require_fit(self, batch: dict[str, Any]) -> None:
+        """Raises DiagnosticError for every input that does not fit its declaration, and for rows that don't fit those
+        of another input.
+        """
+        whose = f" of trainer {self._rank}" if self._trainers > 1 else ""
+        place = f"batch {self._step + 1}{whose} of {self._rows.place}"
+        findings: list[Diagnostic] = []
+        for name, value in batch.items():
+            var, shown = self._variables[name], ""
+            if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor):
+                batch[name], shown = _of_list(var, value)
+            problem = shown or mismatch(var, batch[name], any_dims=name in self._any_dims)
+            if problem:
+                message = f"{name} is declared {declared(var)}, but in {place} {problem}"
+                findings.append(error("run-feed-mismatch", message, self._rows.location))
+        raise_errors(findings)
+        self._fed_rows.require(batch, place)
+
     def _look_for_nan(self, batch: Mapping[str, Any]) -> None:
         for name in [name for name in batch if name not in self._nan]:
-            for rows in rows_with_nan(Column(batch[name]), [name]).values():
+            for rows in rows_with_nan(_column_of(batch[name]), [name]).values():
                 self._nan.add(name)
                 self._rows.holds_nan(NaNOfBatch(name, self._step + 1, self._rank, int(rows[0]) + 1))

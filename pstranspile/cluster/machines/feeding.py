@@ -12,6 +12,7 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
+from pstranspile.runtime.run.fed_rows import FedRows
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, divided
@@ -345,6 +346,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         return _of_arrays(feeds, [trainer.programs[MAIN] for trainer in trainers])
     assert batches is not None
     count = len(trainers)
+    fed_rows: dict[str, FedRows] = {}
 
     def of(trainer: int, machine: Runs | Planned) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
@@ -353,7 +355,11 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
             given = batches[step]
             if isinstance(given, Dealt) and given.is_without(trainer, count):
                 return None
-            program = machine.programs[machine.turns.program(step) if machine.turns is not None else MAIN]
+            name = machine.turns.program(step) if machine.turns is not None else MAIN
+            program = machine.programs[name]
+            if name not in fed_rows:
+                fed_rows[name] = FedRows(program)
+            fed_rows[name].require(given, f"step {step + 1}")
             return share_of(given, program, trainer, count)
 
         return feed
@@ -431,18 +437,22 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
 
     def of(trainer: int) -> FeedOf:
         mine, main = feeds[trainer], mains[trainer]
-        last = mine.steps
+        last, rows = mine.steps, FedRows(main)
+        of_file = f" of {file}" if file else ""
 
         def feed(step: int) -> Mapping[str, Any] | None:
             if last is not None and step >= last:
                 return None
             result = mine.step(step)
             if not special:
+                rows.require(result, f"step {step + 1}{of_file}")
                 return share_of(result, main, trainer, count)
             shared = share_of({n: v for n, v in result.items() if n not in special}, main, trainer, count)
             given = {name: value for name, value in result.items() if name in special}
             parts = {name: _own_part(feeds, name, trainer, step) for name in given}
-            return Batch({**shared, **given}, {**shared.parts, **parts})
+            whole = Batch({**shared, **given}, {**shared.parts, **parts})
+            rows.require(whole, f"step {step + 1} of trainer {trainer}{of_file}")
+            return whole
 
         return feed
 

@@ -1,4 +1,4 @@
-"""What is told of the batches that a function gives: numbers that are no numbers."""
+"""What is told of the batches that a function gives: values that don't fit, and numbers that are no numbers."""
 
 import re
 from pathlib import Path
@@ -49,3 +49,65 @@ def test_nan_is_told_with_the_trainer_whose_batch_it_is(where: str, command: str
 def test_batches_that_are_all_numbers_are_not_told_of(where: str, capsys: pytest.CaptureFixture[str]):
     assert main(["run", where, "--feed", "d.py:loader", "--steps", "1"]) == 0
     assert told(capsys.readouterr().err) == []
+
+
+MORE = """
+
+def apart(trainer, trainers):
+    for step in range(3):
+        yield {"x": np.ones((8, 13), "f4"), "y": np.ones((8 if step == 0 else 1, 1), "f4")}
+
+
+def wide(trainer, trainers):
+    yield {"x": np.ones((4, 13), "f8"), "y": np.ones((4, 1), "f4")}
+
+
+def lists(trainer, trainers):
+    yield {"x": [[1] * 13] * 4, "y": [[1.0]] * 4}
+
+
+def uneven(trainer, trainers):
+    yield {"x": [[1] * 13] * 4, "y": [[1.0], [1.0, 2.0]]}
+"""
+
+
+@pytest.fixture
+def more(where: str) -> str:
+    """The program, from a folder with more loaders."""
+    Path("more.py").write_text(LOADER + MORE)
+    return where
+
+
+JOB = ["--pservers", "1", "--trainers", "2"]
+
+
+@pytest.mark.parametrize("command", ["run", "cluster", "check", "launch"])
+def test_rows_that_differ_name_the_loader_and_the_batch(
+    more: str, command: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+):
+    verb, job = ("run" if command == "cluster" else command), [] if command == "run" else JOB
+    assert main([verb, more, *job, "--feed", "more.py:apart", "--steps", "3"]) == 1
+    whose = "" if command == "run" else " of trainer 0"
+    err = capfd.readouterr().err.replace(f"{tmp_path}/", "")
+    assert (
+        f"elementwise_sub: x has 8 rows and y has 1 in batch 2{whose} of more.py:apart, which it takes side by" in err
+    )
+
+
+@pytest.mark.parametrize("command", ["run", "cluster", "check", "launch"])
+def test_a_value_of_another_type_names_the_loader_the_batch_and_the_input(
+    more: str, command: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+):
+    verb, job = ("run" if command == "cluster" else command), [] if command == "run" else JOB
+    assert main([verb, more, *job, "--feed", "more.py:wide", "--steps", "1"]) == 1
+    whose = "" if command == "run" else " of trainer 0"
+    told = f"x is declared f32[-1, 13], but in batch 1{whose} of more.py:wide is fed f64[4, 13]"
+    err = capfd.readouterr().err.replace(f"{tmp_path}/", "")
+    assert f"more.py:wide: error[run-feed-mismatch]: {told}; convert it with .astype('float32')" in err
+    assert "role.ir" not in err
+
+
+def test_lists_of_numbers_are_taken_as_they_are_declared(more: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["run", more, "--feed", "more.py:lists", "--steps", "1"]) == 0
+    assert main(["run", more, "--feed", "more.py:uneven", "--steps", "1"]) == 1
+    assert "batch 1 of more.py:uneven is fed a list whose rows are not alike" in capsys.readouterr().err
