@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import islice
@@ -177,31 +178,42 @@ class LoaderRows:
             raise self.refused(f"{message}, which it does not take") from None
         except ValueError:  # of a function of another language nothing is known
             pass
-        made: Any = calling(file, lambda: self._loader(rank, trainers))
+        made: Any = calling(file, lambda: self._loader(rank, trainers), printing=sys.stderr)
         if not isinstance(made, Iterable):
             raise self.refused(f"it returns a value of type {type(made).__name__}; batches are needed, one by one")
         given = iter(cast("Iterable[Any]", made))
         while True:
-            batch: Any = calling(file, lambda: next(given, None))
-            if batch is None:
+            batch: Any = calling(file, lambda: next(given, _END), printing=sys.stderr)
+            if batch is _END:
                 return
+            if batch is None:
+                raise self.refused("it gives None as a batch; a mapping or a sequence of arrays is needed")
             yield self._arrays(batch)
 
     def _arrays(self, batch: Any) -> dict[str, Any]:
         if isinstance(batch, Mapping):
-            return {str(name): _given(value) for name, value in cast("Mapping[Any, Any]", batch).items()}
+            return {
+                str(name): self._given(str(name), value) for name, value in cast("Mapping[Any, Any]", batch).items()
+            }
         values = list(cast("Sequence[Any]", batch)) if isinstance(batch, tuple | list) else [batch]
         if len(values) != len(self._inputs):
             known = (
                 f"the inputs {listed(self._inputs)}" if self._inputs else "inputs whose order is not known (--names)"
             )
             raise self.refused(f"a batch of {len(values)} values is given for {known}; a mapping names them")
-        return {name: _given(value) for name, value in zip(self._inputs, values, strict=True)}
+        return {name: self._given(name, value) for name, value in zip(self._inputs, values, strict=True)}
+
+    def _given(self, name: str, value: Any) -> Any:
+        """A value of a batch: numbers and lists as they are, all others as arrays. Raises DiagnosticError."""
+        if isinstance(value, int | float | list | tuple):
+            return cast("Any", value)
+        if isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value)):
+            raise self.refused(f"{name} has masked elements, which have no values; `.filled(0)` gives them one")
+        return array_of(value)
 
 
-def _given(value: Any) -> Any:
-    """A value of a batch: numbers and lists as they are, all others as arrays."""
-    return value if isinstance(value, int | float | list | tuple) else array_of(value)
+_END = object()
+"""What a function has given after its last batch."""
 
 
 class DatasetBatches:
@@ -282,7 +294,11 @@ def _looked_up(place: str) -> Loader:
 
 
 def _column_of(value: Any) -> Column:
-    return Column(value.data, tuple(map(np.asarray, value.lod))) if isinstance(value, LoDTensor) else Column(value)
+    return (
+        Column(value.data, tuple(np.asarray(level) for level in value.lod))
+        if isinstance(value, LoDTensor)
+        else Column(value)
+    )
 
 
 def _of_list(var: Var, value: Any) -> tuple[Any, str]:

@@ -54,7 +54,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import sends_of_rows
-from pstranspile.runtime.run.step_feeds import GivenTurns, RowSource, inputs_of, union_of
+from pstranspile.runtime.run.step_feeds import GivenTurns, RowSource, inputs_of, require_steps, union_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
@@ -263,13 +263,19 @@ class Cluster:
         self.initial.set_on_trainer(trainer)
 
     def run_to(self, step: int) -> None:
-        """Runs the cluster until every trainer has done `step` steps or has left. Raises DiagnosticError."""
+        """Runs the cluster until every trainer has done `step` steps or has left.
+
+        Raises DiagnosticError, also if the rows of a source are fewer than these steps need.
+        """
         if not self.started:
             self.start()
         for trainer in self.trainers:
             trainer.limit_to(max(trainer.limit, step))
             self.scheduler.wake(trainer)
         self._go_on()
+        there = None if self.source is None or self.shares is None else self.shares.all_ended()
+        if there is not None and self.source is not None:
+            require_steps(there, step, self.source)
 
     def run_once(self, trainer: int, program: Program) -> None:
         """Makes a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""

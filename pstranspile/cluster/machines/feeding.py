@@ -156,6 +156,10 @@ class Shares:
         """From now on `on_end` is called when a trainer's batches have ended, with their number."""
         self._on_end = on_end
 
+    def all_ended(self) -> int | None:
+        """The steps for which any trainer had a batch, once the batches of all have ended; None before."""
+        return _most(self._ends, len(self._feeds))
+
     def end(self) -> EndOfBatches | None:
         """The trainers whose batches ended before those of others; None if there are none."""
         return _end_of(self._ends, self._reached)
@@ -236,6 +240,10 @@ class ReportedShares:
         if "step" in fields:
             self._add(int(number), fields["step"] - 1, fields.get("rows"))
 
+    def all_ended(self, trainers: int) -> int | None:
+        """The steps for which any of so many trainers had a batch, once the batches of all have ended; None before."""
+        return _most(self._batches, trainers)
+
     def _add(self, trainer: int, step: int, rows: int | None) -> None:
         changes = self._changes.setdefault(trainer, {})
         if step < self._ends.get(trainer, 0):  # the trainer resumes from an earlier step
@@ -258,6 +266,10 @@ class ReportedShares:
                 steps += after - step
         end = _end_of(self._batches, max(self._ends.values(), default=0))
         return [*_warned(Uneven(first + 1, told, steps) if steps else None), *_told(end, self._meeting)]
+
+
+def _most(ends: Mapping[int, int], trainers: int) -> int | None:
+    return max(ends.values()) if len(ends) == trainers else None
 
 
 def _end_of(ends: Mapping[int, int], reached: int) -> EndOfBatches | None:
@@ -370,7 +382,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
 def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], there: int | None, steps: int) -> None:
     """Raises DiagnosticError if the feed has fewer steps than needed; `there` is the result of `feeds_of`."""
     if isinstance(feeds, RowSource):
-        require_steps(there or 0, steps)
+        require_steps(there or 0, steps, feeds)
         return
     if isinstance(feeds, Mapping):
         programs, turns = trainers[0].programs, trainers[0].turns

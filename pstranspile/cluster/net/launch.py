@@ -44,7 +44,7 @@ from pstranspile.ir.model import Location, Role
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import START_FILE, require_writable_folder, work_folder, write_outputs
 from pstranspile.runtime.run.files import arrays_as_bytes
-from pstranspile.runtime.run.step_feeds import LeftOut, RowSource, require_inputs
+from pstranspile.runtime.run.step_feeds import LeftOut, RowSource, require_inputs, require_steps
 
 OnReport = Callable[[str, Mapping[str, Any]], object]
 """Called with the role of a machine and what it reports: the `step` that it has done, the `values` that it has fetched,
@@ -164,8 +164,11 @@ def launch(
             at_end.enter_context(logs_of(logs))
         run = _Run(job, programs, kept, cluster.seed, cluster.source, on_report)
         results = run.to_the_end(str(folder), words, work, Path(logs or work / "logs"), restarts)
+        there = run.all_ended(len(cluster.trainers))
         if kept is not None and kept.target:
-            kept.end(cluster.seed, results, count)
+            kept.end(cluster.seed, results, count if there is None else min(there, count))
+        if there is not None and cluster.source is not None:
+            require_steps(there, count, cluster.source)
         done = gather(programs.cluster(fetch=fetched, seed=seed), results)
         return done._replace(warnings=run.warnings())
 
@@ -241,6 +244,10 @@ class _Run:
         self._news.take(member.role, fields)
         if self._on_report is not None:
             self._on_report(member.role, fields)
+
+    def all_ended(self, trainers: int) -> int | None:
+        """The steps for which any trainer had a batch, once the batches of all have ended; None before."""
+        return self._shares.all_ended(trainers)
 
     def warnings(self) -> tuple[Diagnostic, ...]:
         """Warnings about shares of other numbers of rows, and rows that could not be fed."""

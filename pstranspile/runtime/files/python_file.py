@@ -9,11 +9,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
 from pstranspile.ir.file_kinds import misspelt
@@ -68,7 +68,7 @@ def value_of(file: str, name: str) -> Any:
 def imported_file(file: str) -> ModuleType:
     """The module of a Python file, imported once. Raises DiagnosticError as `module_of` does."""
     with redirect_stdout(sys.stderr):
-        return calling(file, lambda: _imported(file, os.path.realpath(file)))
+        return calling(file, lambda: _imported(file, os.path.realpath(file)), imports=True)
 
 
 def function_of(file: str, name: str) -> Callable[..., Any]:
@@ -100,6 +100,7 @@ def _imported(file: str, place: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(stem, loader)
     assert spec is not None
     made = importlib.util.module_from_spec(spec)
+    made.__file__ = place  # wherever the process works later
     if held is None:  # a module of Python's own with this name is not replaced
         sys.modules[stem] = made
     try:
@@ -111,42 +112,52 @@ def _imported(file: str, place: str) -> ModuleType:
     return made
 
 
-def calling(file: str, function: Callable[[], _Result]) -> _Result:
-    """The result of a function in a user's file. Raises DiagnosticError with the user's line for any exception of the
-    function.
+def calling(
+    file: str, function: Callable[[], _Result], *, imports: bool = False, printing: TextIO | None = None
+) -> _Result:
+    """The result of a function in a user's file. `imports`: it imports the file. `printing` is where its prints go
+    (None: to stdout). Raises DiagnosticError with the user's line for any exception of the function.
     """
     try:
-        return function()
-    except DiagnosticError:
+        with redirect_stdout(printing) if printing is not None else nullcontext():
+            return function()
+    except (DiagnosticError, KeyboardInterrupt):
         raise
     except SystemExit as stop:
         if traceback.extract_tb(stop.__traceback__)[-1].filename.startswith(_PACKAGE):
             raise  # a signal has ended the process
-        _refuse(
-            file,
-            f"it ends the process (status {stop.code}); a file whose work stands under `if __name__ == "
-            '"__main__":` can be imported',
-        )
+        message = f"it ends the process (status {0 if stop.code is None else stop.code})"
+        if imports:
+            message += '; a file whose work stands under `if __name__ == "__main__":` can be imported'
+        raise DiagnosticError([_finding(stop, file, message)]) from None
     except SyntaxError as problem:
         where = Location(_shown(problem.filename or file, file), problem.lineno or 0, problem.offset or 0)
         raise DiagnosticError([error("input-python", f"SyntaxError: {problem.msg}", where)]) from problem
-    except Exception as problem:  # the user's code may raise any exception
+    except BaseException as problem:  # the user's code may raise anything
         raise DiagnosticError([_finding(problem, file)]) from problem
 
 
-def _finding(problem: Exception, file: str) -> Any:
+def _finding(problem: BaseException, file: str, message: str = "") -> Any:
     """The finding for an exception of the user's code, at its innermost line in the user's files; the calls that led
-    there are notes.
+    there are notes. `message` is that of the finding (default: that of the exception).
     """
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_of_user(frame.filename)]
     places = [_expression(frame, _shown(frame.filename, file)) for frame in frames]
     kind = type(problem).__name__
-    lines = str(problem).splitlines()
-    message = f"{kind}: {lines[0]}" if lines else kind
+    lines = [] if message else _said(problem).splitlines()
+    message = message or (f"{kind}: {lines[0]}" if lines else kind)
     notes = [Note("called from here", *place) for place in reversed(places[:-1])][:_MOST_CALLS]
     notes += [Note("\n".join(lines[1:]))] if any(line.strip() for line in lines[1:]) else []
     place, focus = places[-1] if places else (Location(file), "")
     return error("input-python", message, place, focus=focus, notes=notes)
+
+
+def _said(problem: BaseException) -> str:
+    """The text of an exception; empty if the exception can't give it."""
+    try:
+        return str(problem)
+    except Exception:
+        return ""
 
 
 def _expression(frame: traceback.FrameSummary, file: str) -> tuple[Location, str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, counted
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import ShapeError, fits, infer_types
@@ -94,12 +95,13 @@ class FedRows:
                 made = infer_types(op, known)
                 meet = _side_by_side(op, types, origins)
             except ShapeError:
-                made, meet = {}, [*of] if _fits(op, declared) else []
+                made, meet = EMPTY, [*of] if _fits(op, declared) else []
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
                     return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
             for slot, names in op.outputs.items():
-                for name, tensor in zip(names, made.get(slot, ()) or [None] * len(names), strict=False):
+                inferred: Sequence[TensorType | None] = made.get(slot, ()) or [None] * len(names)
+                for name, tensor in zip(names, inferred, strict=False):
                     types.pop(name, None)
                     origins[name] = of
                     if tensor is not None and tensor.shape:

@@ -15,6 +15,7 @@ from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
     Note,
+    counted,
     error,
     first_findings,
     listed,
@@ -119,18 +120,21 @@ class RowFeeds:
 
     def __init__(self, program: Program, source: RowSource):
         given, self.steps = source.feeds([program])
-        self._feed = given[0]
+        self._feed, self._source = given[0], source
+        self._wanted = 0
+        """How many steps are asked for; 0 if it is not known."""
 
     def step(self, number: int) -> dict[str, Value]:
         """The feed of a step, counted from 0. Raises DiagnosticError."""
         given = self._feed(number)
         if given is None:
-            require_steps(number, number + 1)
+            require_steps(number, max(number + 1, self._wanted), self._source)
         return dict(given or {})
 
     def require(self, steps: int) -> None:
-        """Raises DiagnosticError if there are data for fewer steps."""
-        require_steps(self.steps, steps)
+        """Raises DiagnosticError if there are data for fewer steps, as far as it is known before they are fed."""
+        self._wanted = steps
+        require_steps(self.steps, steps, self._source)
 
 
 def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: int | None, most: int) -> list[Dealt]:
@@ -139,13 +143,13 @@ def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: i
     `steps` is the number of steps (default: all that there are, at most `most`). Raises DiagnosticError.
     """
     feeds, there = source.feeds([program] * trainers)
-    require_steps(there, steps or 0)
+    require_steps(there, steps or 0, source)
     result: list[Dealt] = []
     for step in range(steps or min(there, most)):
         dealt = [feed(step) for feed in feeds]
         shares = [share for share in dealt if share is not None]
         if not shares:
-            require_steps(step, steps or 0)
+            require_steps(step, steps or 0, source)
             break
         names = [name for name in shares[0] if divided(program, name)]
         _require_alike(shares, names, program, step)
@@ -175,11 +179,17 @@ def _is_same(one: Any, other: Any) -> bool:
     return lods[0] == lods[1] and np.array_equal(*arrays, equal_nan=arrays[0].dtype.kind == arrays[1].dtype.kind == "f")
 
 
-def require_steps(there: int, wanted: int) -> None:
-    """Raises DiagnosticError if there are data for fewer steps than `wanted`."""
-    if there < wanted:
-        message = f"the rows are enough for {there} steps, {wanted} are asked for; --epochs has them fed again"
-        raise DiagnosticError([error("run-file-unusable", message)])
+def require_steps(there: int, wanted: int, source: RowSource | None = None) -> None:
+    """Raises DiagnosticError if there are data for fewer steps than `wanted`; `source` is where they come from."""
+    if there >= wanted:
+        return
+    place = getattr(source, "place", "")
+    if place:
+        message = f"{place} gives batches for {counted(there, 'step')}; {wanted} are asked for"
+    else:
+        message = f"the rows are enough for {counted(there, 'step')}, {wanted} are asked for"
+        message += "; --epochs has them fed again"
+    raise DiagnosticError([error("run-file-unusable", message)])
 
 
 # The values of a variable in several steps as arrays by name, which is the content of files of feeds and of results.

@@ -338,10 +338,15 @@ def _launch(
     _show(options, job, members, traces)
     if not done:
         raise failure_of(supervisor, job, {} if compiled is None else compiled.roles())
+    there = shares.all_ended(sum(name.startswith("trainer") for name in names))
     if kept is not None and kept.target:
-        kept.end(seed, results, steps)
+        kept.end(seed, results, steps if there is None else min(there, steps))
     if options.save:
         _save(options, job, results)
+    if there is not None and source is not None:
+        from pstranspile.runtime.run.step_feeds import require_steps
+
+        require_steps(there, steps, source)
     if options.logs:
         tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
     return 0
