@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, rows_of
-from pstranspile.runtime.run.fed_rows import FedRows
+from pstranspile.runtime.run.fed_inputs import FedInputs
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, divided
@@ -23,6 +23,7 @@ from pstranspile.runtime.run.step_feeds import (
     Turns,
     arrays_by_program,
     batches_of,
+    looking_up,
     of_everybody,
     refuse_turns,
     require_steps,
@@ -249,7 +250,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         return [_nothing for _ in trainers], None
     if isinstance(feeds, RowSource):
         refuse_turns(next((trainer.turns for trainer in trainers if trainer.turns is not None), None))
-        return feeds.feeds([trainer.programs[MAIN] for trainer in trainers])
+        return looking_up(feeds).feeds([trainer.programs[MAIN] for trainer in trainers])
     if callable(feeds):
         given = feeds
         return [_bind(given, trainer) for trainer in range(len(trainers))], None
@@ -260,7 +261,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     batches = batches_of(feeds, "feed", WANTED)
     assert batches is not None
     count = len(trainers)
-    fed_rows: dict[str, FedRows] = {}
+    fed_inputs: dict[str, FedInputs] = {}
 
     def of(trainer: int, machine: Runs | Planned) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
@@ -268,9 +269,9 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
                 return None
             name = machine.turns.program(step) if machine.turns is not None else MAIN
             program = machine.programs[name]
-            if name not in fed_rows:
-                fed_rows[name] = FedRows(program)
-            fed_rows[name].require(batches[step], f"step {step + 1}")
+            if name not in fed_inputs:
+                fed_inputs[name] = FedInputs(program)
+            fed_inputs[name].require(batches[step], f"step {step + 1}")
             return share_of(batches[step], program, trainer, count)
 
         return feed
@@ -348,7 +349,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
 
     def of(trainer: int) -> FeedOf:
         mine, main = feeds[trainer], mains[trainer]
-        last, rows = mine.steps, FedRows(main)
+        last, checked = mine.steps, FedInputs(main)
         of_file = f" of {file}" if file else ""
 
         def feed(step: int) -> Mapping[str, Any] | None:
@@ -356,13 +357,13 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
                 return None
             result = mine.step(step)
             if not special:
-                rows.require(result, f"step {step + 1}{of_file}")
+                checked.require(result, f"step {step + 1}{of_file}")
                 return share_of(result, main, trainer, count)
             shared = share_of({n: v for n, v in result.items() if n not in special}, main, trainer, count)
             given = {name: value for name, value in result.items() if name in special}
             parts = {name: _own_part(feeds, name, trainer, step) for name in given}
             whole = Batch({**shared, **given}, {**shared.parts, **parts})
-            rows.require(whole, f"step {step + 1} of trainer {trainer}{of_file}")
+            checked.require(whole, f"step {step + 1} of trainer {trainer}{of_file}")
             return whole
 
         return feed

@@ -106,6 +106,22 @@ class RowSource(Protocol):
         ...
 
 
+@runtime_checkable
+class IdsAsRead(Protocol):
+    """A source that looks at the ids of rows as it reads them."""
+
+    def require_known_ids(self) -> None:
+        """From now on rows are bad that hold ids for which a table of the program has no row."""
+        ...
+
+
+def looking_up(source: RowSource) -> RowSource:
+    """The source for programs that are run, which look up the ids of its rows."""
+    if isinstance(source, IdsAsRead):
+        source.require_known_ids()
+    return source
+
+
 def refuse_turns(turns: object) -> None:
     """Raises DiagnosticError if several programs take turns, to which rows can't be fed."""
     if turns is not None:
@@ -120,8 +136,17 @@ class RowFeeds:
         self._feed = given[0]
 
     def step(self, number: int) -> dict[str, Value]:
-        """The feed of a step, counted from 0. Raises DiagnosticError."""
-        given = self._feed(number)
+        """The feed of a step, counted from 0. Raises DiagnosticError, which names the step for a row that can't be
+        fed.
+        """
+        try:
+            given = self._feed(number)
+        except DiagnosticError as problem:
+            at_step = Note(f"in step {number + 1}")
+            raise DiagnosticError(
+                one._replace(notes=(*one.notes, at_step)) if one.code == "data-row" else one
+                for one in problem.diagnostics
+            ) from None
         if given is None:
             require_steps(number, number + 1)
         return dict(given or {})
@@ -138,7 +163,7 @@ def batches_of_rows(
 
     `steps` is the number of steps (default: all that there are, at most `most`). Raises DiagnosticError.
     """
-    feeds, there = source.feeds([program] * trainers)
+    feeds, there = looking_up(source).feeds([program] * trainers)
     require_steps(there, steps or 0)
     result: list[Mapping[str, Any]] = []
     for step in range(steps or min(there, most)):
