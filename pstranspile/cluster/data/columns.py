@@ -241,6 +241,17 @@ class Chunk:
             good[list(bad)] = False
             self._places = np.where(good, np.cumsum(good) - 1, -1)
 
+    @property
+    def good(self) -> Array:
+        """The numbers in the unit of the good rows."""
+        return np.arange(self.rows) if self._places is None else np.flatnonzero(self._places >= 0)
+
+    def without(self, bad: Mapping[int, LeftOut]) -> Chunk:
+        """The same rows, of which these are bad as well, by their number in the unit."""
+        good = np.flatnonzero([row not in bad for row in self.good.tolist()])
+        columns = {name: column.take(good) for name, column in self.columns.items()}
+        return Chunk(self.rows, columns, {**self.bad, **bad}, self.names)
+
     def take(self, rows: Taken) -> tuple[dict[str, Column], list[LeftOut], Array | None]:
         """Some of the rows: the columns of the good ones by input, the bad ones, and a mask of the good ones among
         `rows` (None: all).

@@ -15,7 +15,7 @@ from pstranspile.cluster.machines.feeding import share
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, raise_errors, warning
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.runtime.files.python_file import calling, function_of
-from pstranspile.runtime.run.fed_rows import FedRows
+from pstranspile.runtime.run.fed_inputs import FedInputs
 from pstranspile.runtime.run.feeds import declared, mismatch, overwritten_inputs
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, array_of
@@ -64,6 +64,8 @@ class LoaderRows:
         """What batches hold beside what is fed."""
         self._nan: dict[str, NaNOfBatch] = {}
         """The first row in which an input is NaN, of all trainers."""
+        self.any_id = False
+        """Whether ids may be such that no table has a row for them."""
         self._on_left: Callable[[str], object] | None = None
         self._on_nan: Callable[[NaNOfBatch], object] | None = None
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
@@ -102,6 +104,10 @@ class LoaderRows:
             raise self.refused("it gives no batches")
         self._counted[trainers] = counts
         return counts
+
+    def take_any_id(self) -> None:
+        """From now on batches are given whatever ids they hold, also those that no table has a row for."""
+        self.any_id = True
 
     @property
     def place(self) -> str:
@@ -294,11 +300,9 @@ def _looked_up(place: str) -> Loader:
 
 
 def _column_of(value: Any) -> Column:
-    return (
-        Column(value.data, tuple(np.asarray(level) for level in value.lod))
-        if isinstance(value, LoDTensor)
-        else Column(value)
-    )
+    if not isinstance(value, LoDTensor):
+        return Column(value)
+    return Column(value.data, tuple(np.array(level) for level in value.lod))
 
 
 def _of_list(var: Var, value: Any) -> tuple[Any, str]:
@@ -327,7 +331,7 @@ class _Batches:
         self._rows, self._rank, self._trainers, self._counted = rows, rank, len(programs), counted
         self._variables = programs[rank].main_block.vars
         self._any_dims = overwritten_inputs(programs[rank])
-        self._fed_rows = FedRows(programs[rank])
+        self._fed_inputs = FedInputs(programs[rank], any_id=rows.any_id)
         self._nan: set[str] = set()
         """The inputs that have been NaN, in which nothing more is looked for."""
         self._begin()
@@ -373,7 +377,7 @@ class _Batches:
                 message = f"{name} is declared {declared(var)}, but in {place} {problem}"
                 findings.append(error("run-feed-mismatch", message, self._rows.location))
         raise_errors(findings)
-        self._fed_rows.require(batch, place)
+        self._fed_inputs.require(batch, place)
 
     def _look_for_nan(self, batch: Mapping[str, Any]) -> None:
         for name in [name for name in batch if name not in self._nan]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Taken, inputs, joined, rows_with_nan
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
+from pstranspile.cluster.data.id_ranges import without_unknown_ids
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
 from pstranspile.cluster.machines.feeding import share, share_of
@@ -24,6 +25,7 @@ from pstranspile.ir.expect import expect_number, is_separator, suggesting
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
+from pstranspile.runtime.run.fed_ids import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
 from pstranspile.runtime.values import Array
 
@@ -544,7 +546,9 @@ class Data:
         }
         self._names, self._format, self._separator = tuple(names), format, separator
         self._skip = bad_rows == "skip"
+        self._known_ids = False
         self._rows: tuple[Sequence[Input], _Rows] | None = None
+        self._schedule: Schedule | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
         self._nan: dict[tuple[str, str], dict[int, None]] = {}
         self._left: dict[tuple[str, ...], str] = {}
@@ -567,11 +571,11 @@ class Data:
 
         Raises DiagnosticError.
         """
-        rows = self._opened(inputs(programs[0]))
+        rows = self._opened(inputs(programs[0]), tables_of(programs[0]) if self._known_ids else {})
         order = Order([unit.rows for unit in rows.units], self.shuffle)
         if not order.rows:
             raise DiagnosticError([error("data-source", "there are no rows in it", Location(self.files[0]))])
-        schedule = Schedule(order, self.batch, self.epochs, self.dealt or ((0, len(programs)),))
+        schedule = self._schedule = Schedule(order, self.batch, self.epochs, self.dealt or ((0, len(programs)),))
 
         def on_nan(number: int, column: str, numbers: Array) -> None:
             unit = rows.units[number]
@@ -581,15 +585,37 @@ class Data:
         cursors = [Cursor(schedule, trainer, rows.read, self._note, on_nan) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
 
+    def row_of(self, step: int, place: int) -> tuple[str, int]:
+        """The file and the number, counted from 1, of a row of a step. `place` is its number in the batch of a single
+        trainer, counted from 0.
+        """
+        assert self._schedule is not None
+        assert self._rows is not None
+        epoch, number, deal = self._schedule.deal(step)
+        for span in deal.spans(number, 0):
+            if place < span.rows:
+                order, unit = self._schedule.order.within(epoch, span.unit), self._rows[1].units[span.unit]
+                row = span.start + place
+                return unit.file, unit.first + (row if order is None else int(order[row])) + 1
+            place -= span.rows
+        raise IndexError(place)
+
     def require(self, program: Program) -> None:
         """Raises DiagnosticError if a file is missing, can't be read, or lacks an input of a program."""
         self.readers(self._wanted(inputs(program)))
 
-    def _opened(self, wanted: Sequence[Input]) -> _Rows:
-        """The units of all files, which are found at the first call."""
+    def _opened(self, wanted: Sequence[Input], tables: Mapping[str, Sequence[Table]]) -> _Rows:
+        """The units of all files, which are found at the first call. `tables` are those in which inputs are looked
+        up.
+        """
         if self._rows is None or self._rows[0] != wanted:
             self._rows = wanted, _Rows(self.readers(self._wanted(wanted)))
+        self._rows[1].look_up(tables)
         return self._rows[1]
+
+    def require_known_ids(self) -> None:
+        """From now on rows are bad that hold ids for which a table of the program has no row."""
+        self._known_ids = True
 
     def _wanted(self, wanted: Sequence[Input]) -> Wanted:
         return Wanted(wanted, self._columns, self._names, self._separator, self._note_left)
@@ -608,7 +634,7 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickling: another process opens the files itself, and may have another working folder."""
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
-        return {**self.__dict__, "files": files, "_rows": None, "_on_bad": None, "_on_nan": None}
+        return {**self.__dict__, "files": files, "_rows": None, "_schedule": None, "_on_bad": None, "_on_nan": None}
 
     def dealing(self, trainers: int) -> Dealing:
         """A record of how the rows are dealt to this number of trainers."""
@@ -721,9 +747,14 @@ class _Rows:
 
     def __init__(self, readers: Mapping[str, Reader]):
         self._readers = readers
+        self._tables: Mapping[str, Sequence[Table]] = {}
         self.units: list[Unit] = [unit for reader in readers.values() for unit in reader.units()]
 
     def read(self, number: int) -> Chunk:
         """The rows of a unit."""
         unit = self.units[number]
-        return self._readers[unit.file].read(unit)
+        return without_unknown_ids(self._readers[unit.file].read(unit), unit, self._tables)
+
+    def look_up(self, tables: Mapping[str, Sequence[Table]]) -> None:
+        """From now on rows are bad that hold ids for which one of these tables, by input, has no row."""
+        self._tables = tables

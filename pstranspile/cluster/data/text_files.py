@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -708,6 +707,19 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _stream(data: bytes) -> Any:
+    """A text as a stream in Arrow's own memory.
+
+    Arrow reads ahead in a thread of its own, also after an error has ended the reading. If that thread takes hold of an
+    object of Python while the process ends, the process is aborted.
+    """
+    import pyarrow
+
+    sink = pyarrow.BufferOutputStream()
+    sink.write(data)
+    return pyarrow.BufferReader(sink.getvalue())
+
+
 def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     """A reader of comma-separated values. The first line of the file has the names of the columns, unless they are
     given.
@@ -728,7 +740,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     if not names:
         header = len(first)
         try:
-            names = csv.read_csv(io.BytesIO(first), parse_options=csv.ParseOptions(delimiter=delimiter)).column_names
+            names = csv.read_csv(_stream(first), parse_options=csv.ParseOptions(delimiter=delimiter)).column_names
         except pyarrow.ArrowException:
             raise refused(file, "it has no first line with the names of its columns") from None
         except UnicodeDecodeError:
@@ -748,7 +760,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
             return pyarrow.table({name: pyarrow.array([], kind) for name, kind in listed.items()})
         try:
             table = csv.read_csv(
-                io.BytesIO(data),
+                _stream(data),
                 csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
                 csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
                 csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
@@ -814,7 +826,7 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
             options = json.ParseOptions(
                 explicit_schema=pyarrow.schema(list(fields.items())), unexpected_field_behavior="ignore"
             )
-            table = json.read_json(io.BytesIO(data), json.ReadOptions(block_size=len(data) + 1), options)
+            table = json.read_json(_stream(data), json.ReadOptions(block_size=len(data) + 1), options)
             columns = {**{name: table.column(name) for name in fields}, **columns}
         return pyarrow.table(columns)
 

@@ -12,7 +12,7 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
-from pstranspile.runtime.run.fed_rows import FedRows
+from pstranspile.runtime.run.fed_inputs import FedInputs
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, divided
@@ -24,6 +24,7 @@ from pstranspile.runtime.run.step_feeds import (
     Turns,
     arrays_by_program,
     batches_of,
+    looking_up,
     of_everybody,
     refuse_turns,
     require_steps,
@@ -347,7 +348,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         return [_nothing for _ in trainers], None
     if isinstance(feeds, RowSource):
         refuse_turns(next((trainer.turns for trainer in trainers if trainer.turns is not None), None))
-        return feeds.feeds([trainer.programs[MAIN] for trainer in trainers])
+        return looking_up(feeds).feeds([trainer.programs[MAIN] for trainer in trainers])
     if callable(feeds):
         given = feeds
         return [_bind(given, trainer) for trainer in range(len(trainers))], None
@@ -358,7 +359,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         return _of_arrays(feeds, [trainer.programs[MAIN] for trainer in trainers])
     assert batches is not None
     count = len(trainers)
-    fed_rows: dict[str, FedRows] = {}
+    fed_inputs: dict[str, FedInputs] = {}
 
     def of(trainer: int, machine: Runs | Planned) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
@@ -369,9 +370,9 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
                 return None
             name = machine.turns.program(step) if machine.turns is not None else MAIN
             program = machine.programs[name]
-            if name not in fed_rows:
-                fed_rows[name] = FedRows(program)
-            fed_rows[name].require(given, f"step {step + 1}")
+            if name not in fed_inputs:
+                fed_inputs[name] = FedInputs(program)
+            fed_inputs[name].require(given, f"step {step + 1}")
             return share_of(given, program, trainer, count)
 
         return feed
@@ -449,7 +450,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
 
     def of(trainer: int) -> FeedOf:
         mine, main = feeds[trainer], mains[trainer]
-        last, rows = mine.steps, FedRows(main)
+        last, checked = mine.steps, FedInputs(main)
         of_file = f" of {file}" if file else ""
 
         def feed(step: int) -> Mapping[str, Any] | None:
@@ -457,13 +458,13 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
                 return None
             result = mine.step(step)
             if not special:
-                rows.require(result, f"step {step + 1}{of_file}")
+                checked.require(result, f"step {step + 1}{of_file}")
                 return share_of(result, main, trainer, count)
             shared = share_of({n: v for n, v in result.items() if n not in special}, main, trainer, count)
             given = {name: value for name, value in result.items() if name in special}
             parts = {name: _own_part(feeds, name, trainer, step) for name in given}
             whole = Batch({**shared, **given}, {**shared.parts, **parts})
-            rows.require(whole, f"step {step + 1} of trainer {trainer}{of_file}")
+            checked.require(whole, f"step {step + 1} of trainer {trainer}{of_file}")
             return whole
 
         return feed

@@ -109,6 +109,22 @@ class RowSource(Protocol):
         ...
 
 
+@runtime_checkable
+class IdsAsRead(Protocol):
+    """A source that looks at the ids of rows as it reads them."""
+
+    def require_known_ids(self) -> None:
+        """From now on rows are bad that hold ids for which a table of the program has no row."""
+        ...
+
+
+def looking_up(source: RowSource) -> RowSource:
+    """The source for programs that are run, which look up the ids of its rows."""
+    if isinstance(source, IdsAsRead):
+        source.require_known_ids()
+    return source
+
+
 def refuse_turns(turns: object) -> None:
     """Raises DiagnosticError if several programs take turns, to which rows can't be fed."""
     if turns is not None:
@@ -125,8 +141,17 @@ class RowFeeds:
         """How many steps are asked for; 0 if it is not known."""
 
     def step(self, number: int) -> dict[str, Value]:
-        """The feed of a step, counted from 0. Raises DiagnosticError."""
-        given = self._feed(number)
+        """The feed of a step, counted from 0. Raises DiagnosticError, which names the step for a row that can't be
+        fed.
+        """
+        try:
+            given = self._feed(number)
+        except DiagnosticError as problem:
+            at_step = Note(f"in step {number + 1}")
+            raise DiagnosticError(
+                one._replace(notes=(*one.notes, at_step)) if one.code == "data-row" else one
+                for one in problem.diagnostics
+            ) from None
         if given is None:
             require_steps(number, max(number + 1, self._wanted), self._source)
         return dict(given or {})
@@ -142,7 +167,7 @@ def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: i
 
     `steps` is the number of steps (default: all that there are, at most `most`). Raises DiagnosticError.
     """
-    feeds, there = source.feeds([program] * trainers)
+    feeds, there = looking_up(source).feeds([program] * trainers)
     require_steps(there, steps or 0, source)
     result: list[Dealt] = []
     for step in range(steps or min(there, most)):

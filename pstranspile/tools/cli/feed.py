@@ -187,6 +187,34 @@ def suggesting_feed(options: argparse.Namespace) -> Generator[None]:
         raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
 
 
+@contextmanager
+def telling_of_made_ids(options: argparse.Namespace, module: Module) -> Generator[None]:
+    """Says why a row was not left out whose ids a table has no row for: where ops make the ids, data don't hold
+    them.
+    """
+    try:
+        yield
+    except DiagnosticError as problem:
+        if options.bad_rows != "skip":
+            raise
+        from pstranspile.runtime.run.fed_ids import made_ids
+
+        made = {op.origin.location: table for table in made_ids(module.main) if (op := table.op).origin is not None}
+        raise DiagnosticError(
+            one._replace(notes=(*one.notes, _not_skipped(made[one.location].ids)))
+            if one.code == "run-op-failed" and one.location in made
+            else one
+            for one in problem.diagnostics
+        ) from None
+
+
+def _not_skipped(ids: str) -> Note:
+    return Note(
+        f"--bad-rows skip leaves out rows by the ids that an input holds; %{ids} is made by an op, so that it is not "
+        "known before the step"
+    )
+
+
 def require_fed_inputs(
     options: argparse.Namespace, compiled: Compiled | None, trainers: Sequence[Role], given: Mapping[str, Any] | None
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pstranspile.ir.diagnostics import DiagnosticError, Severity, at_op, counted, error
+from pstranspile.ir.diagnostics import DiagnosticError, Severity, at_op, counted, error, warning
 from pstranspile.ir.model import MAIN, Location
+from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.tools.cli.common import count, load_input, make_parser, write_text
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.report import report
@@ -99,11 +100,15 @@ def _parser(*, counting: bool) -> argparse.ArgumentParser:
 def _count(options: argparse.Namespace) -> int:
     """Counts the ids in data, and writes the counts. Raises DiagnosticError."""
     from pstranspile.cluster.data.id_counts import count_ids
+    from pstranspile.cluster.data.loader import LoaderRows
+    from pstranspile.cluster.data.source import Data
     from pstranspile.compiler.cost.counts import counts_text
     from pstranspile.runtime.run.step_feeds import Feeds, RowFeeds, RowSource
 
     module = load_input(options.histogram)
     given = read_feed(options, {MAIN: module.main}, module)
+    if isinstance(given, LoaderRows):
+        given.take_any_id()
     feeds = RowFeeds(module.main, given) if isinstance(given, RowSource) else Feeds(module.main, given or {})
     steps = options.steps or feeds.steps or 1
     feeds.require(steps)
@@ -111,6 +116,17 @@ def _count(options: argparse.Namespace) -> int:
     for table, op in found.made.items():
         message = f"the ids of %{table} are not fed but made, so they are not counted"
         report([at_op("id-counts", message, op, focus=f"%{table}", severity=Severity.WARNING)])
+    for table, one in found.outside.items():
+        var = module.main.main_block.vars[table]
+        known = "ids below 0" if takes_any_id(var.shape) else f"ids that are not in 0 to {var.shape[0] - 1:,}"
+        message = (
+            f"{one.input} holds {known}, which are not counted for %{table}: {one.ids:,}, the first ({one.first}) in "
+        )
+        file, row = given.row_of(one.step, one.row) if isinstance(given, Data) else (options.feed, one.row + 1)
+        message += f"row {row:,}" if isinstance(given, Data) else f"step {one.step + 1}, row {row:,}"
+        report([warning("id-counts", message, Location(file))])
+    if isinstance(given, RowSource):
+        report(given.warnings())
     if not found.counts.tables:
         message = "the program looks up no rows at ids that it is fed"
         raise DiagnosticError([error("id-counts", message, Location(options.histogram))])

@@ -33,7 +33,7 @@ from pstranspile.tools.cli.common import (
     require_named,
     whole,
 )
-from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
+from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed, telling_of_made_ids
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
@@ -99,6 +99,7 @@ def run(arguments: Sequence[str]) -> int:
         chosen[1],
         chosen[2],
         suggesting_feed(options),
+        telling_of_made_ids(options, module),
     ):
         if job is not None:
             return _run_cluster(Loaded(module, job, warnings), options, kind, keeping)

@@ -15,7 +15,7 @@ from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.large.forms import parameter_arrays
 from pstranspile.runtime.run.batch import rows_of
-from pstranspile.runtime.run.fed_rows import FedRows
+from pstranspile.runtime.run.fed_inputs import FedInputs
 from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.step_feeds import (
@@ -24,6 +24,7 @@ from pstranspile.runtime.run.step_feeds import (
     RowFeeds,
     RowSource,
     Turns,
+    looking_up,
     refuse_turns,
     stacked,
     step_programs,
@@ -71,7 +72,7 @@ class Session:
             if manifest is not None and manifest.dealing is not None:
                 given = given.continued(manifest.dealing, manifest.step, 1)
             self.source = given
-            self.feeds = RowFeeds(self.program, given)
+            self.feeds = RowFeeds(self.program, looking_up(given))
         else:
             arrays: Mapping[str, Any] = given or {}
             self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
@@ -161,12 +162,12 @@ class Session:
             self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
         }
         progress = self._progress()
-        rows = {owner: FedRows(self.programs[owner]) for owner in self.fetches}
+        checked = {owner: FedInputs(self.programs[owner]) for owner in self.fetches}
         try:
             for number in range(self.first, self.count):
                 owner = self.turns.program(number) if self.turns else MAIN
                 fed, fetched = self.feeds.step(number), self.fetches[owner]
-                rows[owner].require(fed, f"step {number + 1} of {self.options.feed}")
+                checked[owner].require(fed, f"step {number + 1} of {self.options.feed}")
                 none = self.source is not None and not any(map(rows_of, fed.values()))  # all its rows were bad
                 made = dict.fromkeys(fetched) if none else self._run(self.programs[owner], fed, fetched, number)
                 result = {self._key(owner, name): value for name, value in made.items()}

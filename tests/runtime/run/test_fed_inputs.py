@@ -1,4 +1,6 @@
-"""Inputs of one step with different numbers of rows: refused where an op takes their rows side by side."""
+"""Inputs of one step with different numbers of rows, refused where an op takes their rows side by side; and ids that a
+table has no row for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.runtime.run.fed_rows import FedRows
+from pstranspile.runtime.run.fed_inputs import FedRows
 from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parents[3]

@@ -1,18 +1,20 @@
-"""The rows of what is fed in one step: inputs whose rows an op brings together must have as many."""
+"""What is fed in one step, compared with what the program does with it: inputs whose rows an op takes side by side must
+have as many, and ids must be those of rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, counted
-from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, counted, raise_errors
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ops import schema_of
-from pstranspile.ops.shapes import ShapeError, fits, infer_types
+from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
+from pstranspile.runtime.run.fed_ids import tables_of, wrong_ids
 
 
 class Apart(NamedTuple):
@@ -61,12 +63,6 @@ class FedRows:
             self._known[key] = self._search(given)
         return self._known[key]
 
-    def require(self, feed: Mapping[str, Any], place: str) -> None:
-        """Raises DiagnosticError if there are such inputs in a step; `place` says where the rows are from."""
-        found = self.apart(feed)
-        if found is not None:
-            raise DiagnosticError([found.told(place)])
-
     def _fits(self, name: str, value: Any) -> bool:
         """Whether a value is an array with the declared dims, whatever its rows."""
         dims = self._open[name].shape
@@ -91,22 +87,39 @@ class FedRows:
             of = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
             if not of:
                 continue
+            made: Types = {}
             try:
                 made = infer_types(op, known)
                 meet = _side_by_side(op, types, origins)
             except ShapeError:
-                made, meet = EMPTY, [*of] if _fits(op, declared) else []
+                meet = [*of] if _fits(op, declared) else []
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
                     return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
             for slot, names in op.outputs.items():
-                inferred: Sequence[TensorType | None] = made.get(slot, ()) or [None] * len(names)
-                for name, tensor in zip(names, inferred, strict=False):
+                for name, tensor in zip(names, made.get(slot, (None,) * len(names)), strict=False):
                     types.pop(name, None)
                     origins[name] = of
                     if tensor is not None and tensor.shape:
                         types[name] = tensor
         return None
+
+
+class FedInputs:
+    """Checks what a program is fed in each step; with `any_id` ids may be such that no table has a row for them."""
+
+    def __init__(self, program: Program, *, any_id: bool = False):
+        self._rows = FedRows(program)
+        self._tables = {} if any_id else tables_of(program)
+
+    def require(self, feed: Mapping[str, Any], place: str) -> None:
+        """Raises DiagnosticError for inputs whose rows don't fit together, and for ids that a table has no row for;
+        `place` says where they are from.
+        """
+        apart = self._rows.apart(feed)
+        if apart is not None:
+            raise DiagnosticError([apart.told(place)])
+        raise_errors(wrong.told(place) for wrong in wrong_ids(self._tables, feed))
 
 
 def _side_by_side(op: Op, types: Mapping[str, TensorType], origins: Mapping[str, frozenset[str]]) -> list[str]:
