@@ -1,6 +1,7 @@
 import gzip
 import io
 import json
+import subprocess
 import sys
 import types
 import warnings
@@ -64,6 +65,25 @@ def test_main_and_startup_exchanged(tmp_path):
     uses = write(tmp_path, "uses.ir", forward.replace("OP", "relu(X=%w) -> Out=%y"))
     assert "exchanged" in refused(makes, startup=uses).message
     assert load(uses.with_name("makes.ir")).main.main_block.ops[0].type == "fill_constant"
+
+
+def test_programs_of_one_input_exchanged(tmp_path):
+    body = "  block ^0 {\n    param %w : f32[1]\n    temp %y : f32[1]\n    OP\n  }\n}\n"
+    text = "ir 1\nprogram @main {\n" + body.replace("OP", "fill_constant -> Out=%w {shape=[1]}")
+    text += "program @startup {\n" + body.replace("OP", "relu(X=%w) -> Out=%y")
+    given = write(tmp_path, "exchanged.ir", text)
+    code = f"from pstranspile.ops.textual import parse\ndef made():\n    return parse({text!r}, 'made')\n"
+    python = str(write(tmp_path, "made.py", code)) + ":made"
+    for name in (str(given), python):
+        finding = refused(name)
+        assert (finding.code, finding.location.file) == ("input-startup", name)
+        assert finding.message == "@startup uses what @main initialises: the two programs are exchanged"
+        for verb in (["verify", name], ["compile", name, "--pservers", "1", "-o", str(tmp_path / "out")]):
+            done = subprocess.run([sys.executable, "-m", "pstranspile", *verb], capture_output=True, text=True)
+            assert done.returncode == 1, done.stderr
+            assert "the two programs are exchanged" in done.stderr
+    with pytest.raises(DiagnosticError, match="exchanged"):
+        loads(text)
 
 
 def test_parameters_without_meta():

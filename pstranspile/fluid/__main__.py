@@ -78,7 +78,7 @@ def _run(session: Session) -> int:
     except SystemExit as stop:
         if not stop.code:
             _tell_idle_server()
-        if session.asks():
+        if session.lacks():
             status = session.end(_line_of(stop, options.script), stop.code)
             if not stop.code:
                 return status

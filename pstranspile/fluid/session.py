@@ -270,6 +270,7 @@ class Session:
         self._command = command
         self._compiled: list[Compiled] = []
         self._status = 0
+        self._unbuilt = False
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -343,15 +344,18 @@ class Session:
         from pstranspile.ops.textual import print_module
         from pstranspile.runtime.files.outputs import require_own, write_output, write_outputs
 
+        module = Module(FrozenMap({MAIN: default_main_program().freeze(), STARTUP: default_startup_program().freeze()}))
+        if self._compiled:
+            module = self._compiled[0].source
+        elif not any(block.ops or block.vars for program in module.programs.values() for block in program.blocks):
+            self._unbuilt = True
+            return
         folder.mkdir(parents=True, exist_ok=True)
         for number, compiled in enumerate(self._compiled):
             files, place = dict(files_of(compiled)), folder / f"job_{number}"
             require_own(place, files)
             write_outputs(place, files)
             print(f"{place}: the programs of the machines that the script has transpiled a job for", file=sys.stderr)
-        module = Module(FrozenMap({MAIN: default_main_program().freeze(), STARTUP: default_startup_program().freeze()}))
-        if self._compiled:
-            module = self._compiled[0].source
         write_output(folder / "script.ir", print_module(module).encode())
         print(f"{folder / 'script.ir'}: what the script has built", file=sys.stderr)
 
@@ -359,10 +363,20 @@ class Session:
         """Whether the command asks for an answer about a training program, in place of training."""
         return self.options.check or self.options.explain
 
+    def lacks(self) -> bool:
+        """Whether the command asks for something that the script has not given by its end."""
+        return self.asks() or self._unbuilt
+
     def end(self, place: str = "", status: object = None) -> int:
         """The exit status of the actions. `place` is where the script has ended itself with `status`, "" if it has run
         to its end.
         """
+        if self._unbuilt:
+            ended = f"{place}: the script ends here, and" if place else "the script"
+            told = f"{ended} has built nothing in its default programs: nothing is written to {self.options.ir}"
+            print(f"{self._command}: {told}", file=sys.stderr)
+            if not self.asks():
+                return 1
         if self.asks() and not self._compiled:
             nothing = f"nothing is {'checked' if self.options.check else 'explained'}"
             if place:

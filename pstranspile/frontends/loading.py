@@ -63,7 +63,7 @@ def load(
     """
     name = path_of(path, "load")
     if (named := of_python(name)) is not None:
-        return _made_by_python(*named, startup, meta)
+        return _in_place(_made_by_python(*named, startup, meta), name)
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
@@ -74,7 +74,7 @@ def loads(text: str) -> Module:
     expect(text, str, "loads", "text")
     from pstranspile.ops.textual import parse
 
-    return parse(text, "<string>")
+    return _in_place(parse(text, "<string>"), "<string>")
 
 
 def load_bytes(
@@ -89,6 +89,7 @@ def load_bytes(
     """The module in `data`, which messages call `file`; otherwise as `load`. Raises DiagnosticError."""
     warnings: list[Diagnostic] = []
     module, serialized = _read_module(data, file, MAIN, warnings, call_stacks)
+    _in_place(module, file)
     unordered = set(module.programs) if serialized else set[str]()
     if startup is not None:
         module, serialized = _with_startup(module, data, file, path_of(startup, "load"), warnings, call_stacks)
@@ -272,6 +273,15 @@ def _with_startup(
         message = f"this program uses what the program in {file} initialises: the two files are exchanged"
         raise _failure("input-startup", startup, message)
     return module.with_programs({STARTUP: program}), infer
+
+
+def _in_place(module: Module, file: str) -> Module:
+    """The module. Raises DiagnosticError if its programs @main and @startup are exchanged."""
+    main, startup = module.programs.get(MAIN), module.programs.get(STARTUP)
+    if main is not None and startup is not None and _exchanged(main, startup):
+        message = f"@{STARTUP} uses what @{MAIN} initialises: the two programs are exchanged"
+        raise _failure("input-startup", file, message)
+    return module
 
 
 def _exchanged(main: Program, startup: Program) -> bool:

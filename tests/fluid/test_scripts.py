@@ -157,6 +157,24 @@ def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
         (tmp_path / "mine" / name).unlink()
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            "import sys\nimport paddle.fluid as fluid\nsys.exit(0)\n",
+            "s.py:3: the script ends here, and has built nothing",
+        ),
+        ("import paddle.fluid as fluid\n", "the script has built nothing"),
+    ],
+)
+def test_a_script_that_builds_nothing_has_no_text_written(code: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text(code)
+    done = runner("--ir", "built", "s.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert f"{told} in its default programs: nothing is written to built\n" in done.stderr
+    assert not (tmp_path / "built").exists()
+
+
 @pytest.mark.parametrize(("option", "done"), [("--check", "checked"), ("--explain", "explained")])
 @pytest.mark.parametrize(("code", "status"), [("0", 0), ("", 0), ("3", 3)])
 def test_a_script_that_ends_before_it_trains_is_told(

@@ -233,9 +233,10 @@ class DistributeTranspiler:
 
         In the modes `nccl2` and `collective` there are no servers: `trainers` are comma-separated endpoints, and
         `current_endpoint`, if given, must be that of trainer `trainer_id` (ValueError). With servers, a server may pass
-        its own number, which no trainer has; then only the trainer's programs are refused. `sync_mode` defaults to the
-        config's, which defaults to True; if both are given they must agree (Fluid would build trainers by the one and
-        servers by the other). Raises DiagnosticError when the program can't be distributed or the job contradicts
+        its own number, which no trainer has, and with live programs any number, as in Fluid; then only the trainer's
+        programs are refused. `sync_mode` defaults to the config's, which defaults to True; if both are given they must
+        agree (Fluid would build trainers by the one and servers by the other).
+        Raises DiagnosticError when the program can't be distributed or the job contradicts
         itself, TypeError for a frozen program without a start-up program.
         """
         if startup_program is None and isinstance(program, Program):
@@ -258,8 +259,8 @@ class DistributeTranspiler:
         if without_servers and not isinstance(trainers, str):  # Fluid makes no endpoints up
             message = f"trainers: mode {self.config.mode} needs the trainers' endpoints, not only their number"
             raise JobError([error("job-missing", message, focus="trainers")])
-        numbers = 0 if without_servers else len(pservers.split(","))
-        beyond = isinstance(trainers, int) and 0 < trainers <= trainer_id < numbers
+        beyond = not without_servers and isinstance(trainers, int) and 0 < trainers <= trainer_id
+        beyond = beyond and (isinstance(main, LiveProgram) or trainer_id < len(pservers.split(",")))
         job = Job(servers, trainers, trainer_id=0 if beyond else trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
