@@ -205,8 +205,9 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def require_steps(there: int, wanted: int, source: RowSource | None = None) -> None:
-    """Raises DiagnosticError if there are data for fewer steps than `wanted` (`ENDLESS`: as many as there are); `source`
-    is where they come from.
+    """Raises DiagnosticError if there are data for fewer steps than `wanted` (`ENDLESS`: as many as there are).
+
+    `source` is where they come from.
     """
     if there >= wanted or wanted >= ENDLESS:
         return

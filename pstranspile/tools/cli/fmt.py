@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +35,9 @@ def run(arguments: Sequence[str]) -> int:
 def _format(path: str, check: bool) -> int:
     name = STDIN if path == "-" else path
     try:
+        if path != "-" and not check and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            message = "this is no regular file, so the text can't be written back; `fmt -` reads one from stdin"
+            raise DiagnosticError([error("input-unreadable", message, Location(name))])
         data = _read(path)
         formatted = _formatted(data, name)
         changed = formatted.encode("utf-8") != data

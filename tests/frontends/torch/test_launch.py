@@ -153,7 +153,7 @@ def failing(rank: int, trainers: int) -> Any:
 def test_errors_of_a_loader_are_at_its_line():
     _, training = clicks()
     line = failing.__code__.co_firstlineno
-    with pytest.raises(ps.DiagnosticError, match=rf"test_launch\.py:{line + 1}: error\[input-python\]: KeyError: 0"):
+    with pytest.raises(ps.DiagnosticError, match=rf"test_launch\.py:{line + 1}:5: error\[input-python\]: KeyError: 0"):
         launch(training, failing)
     with pytest.raises(ps.DiagnosticError, match=r"error\[data-source\]: a batch of 1 values"):
         launch(training, lambda rank, trainers: [batch[0] for batch in batches()])

@@ -331,3 +331,10 @@ def test_a_plan_replaces_its_like_and_no_edited_plan(capsys: pytest.CaptureFixtu
     assert printed[0] == printed[1]
     assert printed[0].out == Path("made.plan").read_text()
     assert main(["plan", "net.ir", *JOB, "--against", "out", "-o", "x"]) == 2
+
+
+def test_a_pipe_is_not_formatted_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main(["fmt", str(pipe)]) == 1
+    assert "this is no regular file" in capsys.readouterr().err
