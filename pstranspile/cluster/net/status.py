@@ -152,12 +152,18 @@ AGAIN = 10.0
 
 
 def end_with_parent() -> None:
-    """Ends this process as by SIGTERM when its stdin is closed, in whatever way the parent ends."""
+    """Ends this process as by SIGTERM when its stdin is closed, in whatever way the parent ends.
+
+    The pipe moves to another descriptor: whoever reads stdin, as a function that makes batches may, finds it empty.
+    """
     if os.environ.get(PARENT) != "1":
         return
+    parent, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
     def watch() -> None:
-        while os.read(0, 1024):  # not through sys.stdin, whose lock would keep the process from ending
+        while os.read(parent, 1024):
             pass
         while True:  # repeated, as an exception from a signal handler is lost in a finalizer
             os.kill(os.getpid(), signal.SIGTERM)

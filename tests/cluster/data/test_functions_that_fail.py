@@ -59,6 +59,12 @@ def silent(trainer, trainers):
     raise Silent
 
 
+def asks(trainer, trainers):
+    yield batch()
+    input("more? ")
+    yield batch()
+
+
 def ends(trainer, trainers):
     yield batch()
     sys.exit(0)
@@ -69,7 +75,7 @@ FAILING = {
     "masked": "d.py:masked: error[data-source]: x has masked elements",
     "odd": "d.py:45:5: error[input-python]: Odd: not as others",
     "silent": "d.py:50:5: error[input-python]: Silent",
-    "ends": "d.py:55:5: error[input-python]: it ends the process (status 0)\n",
+    "ends": "d.py:61:5: error[input-python]: it ends the process (status 0)\n",
 }
 """What is told of each function."""
 
@@ -121,3 +127,9 @@ def test_a_checkpoint_names_the_steps_that_were_done(program: str, command: str,
     capsys.readouterr()
     assert main([*job, "--steps", "5", "--resume", "other"]) == 1
     assert "d.py:short gives batches for 3 steps; 5 are asked for" in capsys.readouterr().err
+
+
+def test_a_process_has_nothing_on_stdin(program: str, capsys: pytest.CaptureFixture[str]):
+    job = ["--pservers", "1", "--trainers", "2", "--feed", "d.py:asks", "--steps", "2"]
+    assert main(["launch", program, *job]) == 1
+    assert "d.py:55:5: error[input-python]: EOFError" in capsys.readouterr().err
