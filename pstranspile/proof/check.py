@@ -344,6 +344,7 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
         by_gradients=by_gradients,
         no_numbers=tuple(first.comparison.no_numbers),
         shares=first.uneven,
+        uneven=first.uneven_step + 1 if workload.shares == "equal" else 0,
         opaque=_opaque(given.module),
     )
     return report, held.shown

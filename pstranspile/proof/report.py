@@ -184,6 +184,8 @@ class Report(NamedTuple):
     """
     shares: str = ""
     """A sentence about trainers whose losses are means over different numbers of rows."""
+    uneven: int = 0
+    """The first step, counted from 1, in which such losses count the same; 0: there is none."""
 
     end: str = ""
     """A sentence about trainers whose batches end before those of others."""
@@ -314,7 +316,7 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
         lines.append(f"not in double precision, so {ROUGH:.0e} is taken for rounding: {report.single_precision}")
     if report.by_gradients and not report.different:
         lines.append("what differs by more is rounding, too: gradients of whole batches are the means of their shares'")
-    lines += [report.shares] if report.shares else []
+    lines += [report.shares] if report.shares and not _by_uneven_shares(report) else []
     if report.end:
         lines += [] if _is_verdict_of_end(report) else [report.end]
         lines.append("the steps before that one are compared")
@@ -364,8 +366,16 @@ def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
             yield f"  instead: {cause.instead}"
     if len(report.causes) > most:
         yield f"and {counted(len(report.causes) - most, 'more cause')}{hint}"
-    if report.promised and report.different and not report.causes:
+    if _by_uneven_shares(report):
+        yield f"the cause is uneven shares: {report.shares}"
+    elif report.promised and report.different and not report.causes:
         yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
+
+
+def _by_uneven_shares(report: Report) -> bool:
+    """Whether nothing else is known to make values differ than shares of other sizes that count the same."""
+    differs = report.promised and bool(report.different) and not report.causes
+    return differs and 0 < report.uneven <= report.different[0].first
 
 
 def _code(location: str) -> str:

@@ -307,6 +307,19 @@ def test_a_difference_without_a_cause_is_said_to_have_none():
     assert "no cause was found" in report_text(report._replace(verdicts=(bad, *report.verdicts[1:])))
 
 
+def test_uneven_shares_are_the_cause_where_nothing_else_is():
+    told = "in step 1 the trainers' losses are means over different numbers of rows: 0, 1"
+    report = check(clicks(), job(), steps=1)
+    bad = report.verdicts[0]._replace(equality=DIFFERENT, first=1)
+    uneven = report._replace(verdicts=(bad, *report.verdicts[1:]), shares=told, uneven=1)
+    assert report_text(uneven).count(told) == 1
+    assert f"the cause is uneven shares: {told}" in report_text(uneven)
+    assert "no cause was found" not in report_text(uneven)
+    later = report_text(uneven._replace(uneven=2))  # what differs before can't be because of them
+    assert "no cause was found" in later
+    assert told in later
+
+
 def test_a_metric_is_no_cause():
     """What `auc` counts differs on every trainer; nothing that is trained comes of it."""
     draft = L.Draft(seed=3)

@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.tools.cli.report import Reported, report, status_of
 from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in
 
@@ -206,8 +206,12 @@ class Keeping:
                 file=sys.stderr,
             )
 
-    def tell_of_stop(self) -> None:
-        """Says on stderr what a run that an error has stopped can go on from, once it has begun."""
+    def tell_of_stop(self, findings: Iterable[Diagnostic] = ()) -> None:
+        """Says on stderr what a run that an error has stopped can go on from, once it has begun. Of errors about
+        checkpoints nothing is said: those in the folder may be of another run.
+        """
+        if any(found.code.startswith("checkpoint-") for found in findings):
+            return
         if self._begun or self.new:
             print(f"stopped: {kept_in(self.folder)}", file=sys.stderr)
 
@@ -222,9 +226,11 @@ def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
         yield keeping
     except DiagnosticError as problem:  # shown first, so that what can be done about it stands below it
         report(problem.diagnostics)
-        if not any(found.code.startswith("checkpoint-") for found in problem.diagnostics):
-            keeping.tell_of_stop()
+        keeping.tell_of_stop(problem.diagnostics)
         raise Reported(status_of(problem), problem.diagnostics, ()) from problem
+    except Reported as problem:
+        keeping.tell_of_stop(problem.findings)
+        raise
     except Exception:
         keeping.tell_of_stop()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
@@ -11,7 +12,11 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 from pstranspile.tools.cli import main
+from pstranspile.tools.cli.progress import telling_what_is_kept
+from pstranspile.tools.cli.report import Reported
 
 CLUSTERS = {
     "one machine": [],
@@ -121,3 +126,25 @@ def test_what_is_wrong_is_told(cluster: str, capsys: pytest.CaptureFixture[str])
 def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]):
     assert run("--checkpoint-every", "2") == 2
     assert "--checkpoint" in capsys.readouterr().err
+
+
+BUSY = error("checkpoint-busy", "another run is saving its checkpoints here", Location("kept"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "hint"),
+    [(DiagnosticError([BUSY]), False), (Reported(1, (BUSY,), ()), False), (ValueError("other"), True)],
+    ids=["busy", "busy and told", "another error"],
+)
+def test_a_folder_in_use_is_nothing_to_go_on_from(problem: Exception, hint: bool, capsys: pytest.CaptureFixture[str]):
+    """The checkpoints that appear in it are those of the run that uses it."""
+
+    def stopped() -> None:
+        with telling_what_is_kept(argparse.Namespace(checkpoint="kept", resume=None)):
+            assert run("--steps", "1", "--checkpoint", "kept") == 0
+            capsys.readouterr()
+            raise problem
+
+    with pytest.raises(type(problem) if hint else Reported):
+        stopped()
+    assert ("stopped: --resume kept goes on from" in capsys.readouterr().err) == hint
