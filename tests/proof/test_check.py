@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +371,12 @@ def test_both_reports_show_the_figure_that_decides():
     short, long = report_text(report), report_text(report, every=True)
     (told,) = re.findall(r"the most: %(\S+), ([^)]+)\)", short)
     assert re.search(rf"^  {re.escape(told[0])} .* equal within rounding  {re.escape(told[1])}$", long, re.MULTILINE)
+
+
+def test_a_check_prints_no_warnings_of_numpy():
+    """The counter of learning rates begins at 0 on servers that apply their decay before the first step."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        module = ps.load(str(Path(__file__).parents[2] / "examples" / "transformer_encoder.ir"))
+        ps.check(module, ps.Job(pservers=["a:1", "b:1"], trainers=2, mode="async"), steps=1)
+    assert [str(each.message) for each in told if issubclass(each.category, RuntimeWarning)] == []

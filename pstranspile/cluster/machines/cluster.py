@@ -228,6 +228,10 @@ class Cluster:
 
     def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
         """Runs the servers' start-up programs, makes the servers listen, and wakes the trainers."""
+        with np.errstate(all="ignore"):  # as the ops of Fluid
+            self._begin(servers, trainers)
+
+    def _begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
         for server in servers:
             server.initialise(self.placement.slices(server.endpoint))
             self.placement.require_dims(server.endpoint, server.startup, server.scope)
