@@ -52,6 +52,8 @@ OwnCode = Literal[
     "collective-unsummed",
     "data-carried",
     "data-column",
+    "data-empty",
+    "data-infinite",
     "data-library",
     "data-nan",
     "data-row",

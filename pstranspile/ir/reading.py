@@ -22,6 +22,11 @@ def is_address(path: str) -> bool:
     return _ADDRESS.match(path) is not None
 
 
+def shown_path(path: str) -> str:
+    """A path as messages name it: that of a file below the working folder relative to it."""
+    return path.removeprefix(os.path.join(os.getcwd(), ""))
+
+
 def require_local(path: str | os.PathLike[str]) -> None:
     """Raises OSError for the address of another file system (`hdfs://host/x`), which would name a folder `hdfs:`."""
     if is_address(os.fspath(path)):

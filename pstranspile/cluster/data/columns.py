@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program
@@ -127,16 +128,42 @@ def map_columns(
     return result
 
 
+NAN = "NaN"
+"""What is said of a number that is none."""
+
+INFINITE = "infinite"
+"""What is said of an infinite number."""
+
+ODD: Mapping[str, Code] = {NAN: "data-nan", INFINITE: "data-infinite"}
+"""What numbers of data may be that are no finite ones, and the code of the warning about them."""
+
+
 def rows_with_nan(column: Column, names: Sequence[str]) -> dict[str, Array]:
     """The numbers of the rows in which NaN occurs, for each column of the file that the input takes.
 
     `names` are these columns. Where the values of several columns can't be told apart, their names are joined by
     commas.
     """
+    return {name: rows for (name, what), rows in odd_rows(column, names).items() if what == NAN}
+
+
+def odd_rows(column: Column, names: Sequence[str]) -> dict[tuple[str, str], Array]:
+    """The numbers of the rows in which NaN occurs, and of those in which infinity does, by column and what it is."""
     values = column.values
-    if values.dtype.kind != "f" or not values.size or not np.isnan(values.min()):
+    if values.dtype.kind != "f" or not values.size:
         return {}
-    elements = np.isnan(values.reshape(len(values), -1))
+    least, greatest = values.min(), values.max()
+    if np.isfinite(least) and np.isfinite(greatest):
+        return {}
+    result: dict[tuple[str, str], Array] = {}
+    for what, elements in ((NAN, np.isnan(values)), (INFINITE, np.isinf(values))):
+        for name, rows in _rows_where(column, names, elements.reshape(len(values), -1)).items():
+            result[name, what] = rows
+    return result
+
+
+def _rows_where(column: Column, names: Sequence[str], elements: Array) -> dict[str, Array]:
+    """The rows of marked elements, for each column of the file."""
     if column.offsets or len(names) != elements.shape[1]:
         names, elements = [", ".join(names)], elements.any(axis=1, keepdims=True)
     result: dict[str, Array] = {}

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Column, rows_with_nan
+from pstranspile.cluster.data.columns import NAN, ODD, Column, odd_rows
 from pstranspile.cluster.machines.feeding import share
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, raise_errors, warning
 from pstranspile.ir.model import Location, Program, Var
+from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.files.python_file import calling, function_of
+from pstranspile.runtime.run.batch import rows_of
 from pstranspile.runtime.run.fed_inputs import FedInputs
 from pstranspile.runtime.run.feeds import declared, mismatch, overwritten_inputs
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
@@ -27,13 +29,20 @@ A batch is a mapping of arrays or tensors by input, or a sequence of them in the
 """
 
 
-class NaNOfBatch(NamedTuple):
-    """The first row of a trainer's batches in which an input is NaN. Steps and rows are counted from 1."""
+EMPTY = "empty"
+"""What is said of a batch without rows."""
+
+
+class OddBatch(NamedTuple):
+    """The first row of a trainer's batches in which an input is NaN, or infinite, as `what` says; or the first batch
+    without rows (`what` is EMPTY, and there is no input). Steps and rows are counted from 1.
+    """
 
     input: str
     step: int
     trainer: int
     row: int
+    what: str = NAN
 
 
 class LoaderRows:
@@ -62,12 +71,12 @@ class LoaderRows:
         """How many trainers the batches are for."""
         self._left: dict[str, None] = {}
         """What batches hold beside what is fed."""
-        self._nan: dict[str, NaNOfBatch] = {}
-        """The first row in which an input is NaN, of all trainers."""
+        self._odd: dict[tuple[str, str], OddBatch] = {}
+        """The first row in which an input is NaN, or infinite, and the first batch without rows, of all trainers."""
         self.any_id = False
         """Whether ids may be such that no table has a row for them."""
         self._on_left: Callable[[str], object] | None = None
-        self._on_nan: Callable[[NaNOfBatch], object] | None = None
+        self._on_odd: Callable[[OddBatch], object] | None = None
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
         code = getattr(loader, "__code__", None)
@@ -77,7 +86,7 @@ class LoaderRows:
 
     def __getstate__(self) -> dict[str, Any]:
         """The loader for another process, which looks it up in its file."""
-        return {**self.__dict__, "_loader": None if self._file else self._loader, "_on_left": None, "_on_nan": None}
+        return {**self.__dict__, "_loader": None if self._file else self._loader, "_on_left": None, "_on_odd": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The loader in another process."""
@@ -112,7 +121,7 @@ class LoaderRows:
     @property
     def place(self) -> str:
         """The name of the function, with its file where that was given: `FILE.py:NAME`."""
-        return self._place
+        return shown_path(self._place)
 
     @property
     def location(self) -> Location | None:
@@ -138,8 +147,8 @@ class LoaderRows:
         return self
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of values in the batches so far that are not fed or are NaN, and of rows that no trainer
-        gets.
+        """What is to be told of values in the batches so far that are not fed or are not finite, of batches
+        without rows, and of rows that no trainer gets.
         """
         found = left_out_of_feed(self._left, (), (), Location(self._place))
         left = self._loader.left(self._trainers) if isinstance(self._loader, DatasetBatches) else 0
@@ -147,17 +156,20 @@ class LoaderRows:
             message = f"{self._place}: the last {counted(left, 'row')} of each epoch "
             message += f"{'is' if left == 1 else 'are'} fewer than the {self._trainers} trainers, and left out"
             found.append(warning("feed-shares", message))
-        for first in sorted(self._nan.values(), key=lambda one: (one.step, one.trainer, one.input)):
+        for first in sorted(self._odd.values(), key=lambda one: (one.step, one.trainer, one.input, one.what)):
             whose = f" of the batch of trainer {first.trainer}" if self._trainers > 1 else ""
-            message = f"{first.input} is NaN in step {first.step}, row {first.row}{whose}"
-            found.append(warning("data-nan", message, Location(self._place)))
+            message = f"{first.input} is {first.what} in step {first.step}, row {first.row}{whose}"
+            if first.what == EMPTY:
+                whose = f" of trainer {first.trainer}" if self._trainers > 1 else ""
+                message = f"the batch{whose} in step {first.step} has no rows, so it trains nothing"
+            found.append(warning(ODD.get(first.what, "data-empty"), message, Location(self._place)))
         return found
 
-    def tell_of_batches(self, on_left: Callable[[str], object], on_nan: Callable[[NaNOfBatch], object]) -> None:
-        """From now on `on_left` is called with the name of every value of batches that is not fed, and `on_nan` with
-        the first row of a trainer in which an input is NaN, once each.
+    def tell_of_batches(self, on_left: Callable[[str], object], on_odd: Callable[[OddBatch], object]) -> None:
+        """From now on `on_left` is called with the name of every value of batches that is not fed, and `on_odd` with
+        what is odd in a trainer's batches, once each.
         """
-        self._on_left, self._on_nan = on_left, on_nan
+        self._on_left, self._on_odd = on_left, on_odd
 
     def left(self, name: str) -> None:
         """A value of batches was not fed, here or in another process."""
@@ -166,13 +178,15 @@ class LoaderRows:
             if self._on_left is not None:
                 self._on_left(name)
 
-    def holds_nan(self, found: NaNOfBatch) -> None:
-        """An input is NaN in a trainer's batch, here or in another process. The first of all trainers is kept."""
-        known = self._nan.get(found.input)
+    def holds_odd(self, found: OddBatch) -> None:
+        """A trainer's batch holds NaN or infinity, or no rows, here or in another process. The first of all trainers is
+        kept.
+        """
+        known = self._odd.get((found.input, found.what))
         if known is None or found[1:] < known[1:]:
-            self._nan[found.input] = found
-            if self._on_nan is not None:
-                self._on_nan(found)
+            self._odd[found.input, found.what] = found
+            if self._on_odd is not None:
+                self._on_odd(found)
 
     def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
         """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
@@ -332,8 +346,8 @@ class _Batches:
         self._variables = programs[rank].main_block.vars
         self._any_dims = overwritten_inputs(programs[rank])
         self._fed_inputs = FedInputs(programs[rank], any_id=rows.any_id)
-        self._nan: set[str] = set()
-        """The inputs that have been NaN, in which nothing more is looked for."""
+        self._odd: set[tuple[str, str]] = set()
+        """What has been told of inputs, and is not looked for once more."""
         self._begin()
 
     def _begin(self) -> None:
@@ -358,15 +372,14 @@ class _Batches:
                     self._rows.left(name)
                 if self._step == step:  # batches that are passed over are fed to nobody
                     self._require_fit(self._batch)
-                    self._look_for_nan(self._batch)
+                    self._look_for_odd(self._batch)
         return self._batch
 
     def _require_fit(self, batch: dict[str, Any]) -> None:
         """Raises DiagnosticError for every input that does not fit its declaration, and for rows that don't fit those
         of another input.
         """
-        whose = f" of trainer {self._rank}" if self._trainers > 1 else ""
-        place = f"batch {self._step + 1}{whose} of {self._rows.place}"
+        place = f"batch {self._step + 1} of {self._rows.place}"
         findings: list[Diagnostic] = []
         for name, value in batch.items():
             var, shown = self._variables[name], ""
@@ -375,12 +388,19 @@ class _Batches:
             problem = shown or mismatch(var, batch[name], any_dims=name in self._any_dims)
             if problem:
                 message = f"{name} is declared {declared(var)}, but in {place} {problem}"
-                findings.append(error("run-feed-mismatch", message, self._rows.location))
+                findings.append(error("run-feed-mismatch", message, var.location or self._rows.location))
         raise_errors(findings)
         self._fed_inputs.require(batch, place)
 
-    def _look_for_nan(self, batch: Mapping[str, Any]) -> None:
-        for name in [name for name in batch if name not in self._nan]:
-            for rows in rows_with_nan(_column_of(batch[name]), [name]).values():
-                self._nan.add(name)
-                self._rows.holds_nan(NaNOfBatch(name, self._step + 1, self._rank, int(rows[0]) + 1))
+    def _look_for_odd(self, batch: Mapping[str, Any]) -> None:
+        rows = [rows_of(value) for name, value in batch.items() if self._variables[name].shape[:1] == (-1,)]
+        if rows and not any(rows):
+            self._tell("", EMPTY, -1)
+        for name, value in batch.items():
+            for (_, what), found in odd_rows(_column_of(value), [name]).items():
+                self._tell(name, what, int(found[0]))
+
+    def _tell(self, name: str, what: str, row: int) -> None:
+        if (name, what) not in self._odd:
+            self._odd.add((name, what))
+            self._rows.holds_odd(OddBatch(name, self._step + 1, self._rank, row + 1, what))

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Column, Input, Taken, inputs, joined, rows_with_nan
+from pstranspile.cluster.data.columns import NAN, ODD, Chunk, Column, Input, Taken, inputs, joined, odd_rows
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
 from pstranspile.cluster.data.id_ranges import without_unknown_ids
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
@@ -380,8 +380,8 @@ class Schedule:
 class Cursor:
     """The batches of a trainer.
 
-    `read` reads a unit. `on_bad` is called with the bad rows of every batch that is fed, `on_nan` with a unit, a
-    column, and the rows of the unit that hold NaN in this column.
+    `read` reads a unit. `on_bad` is called with the bad rows of every batch that is fed, `on_odd` with a unit, a
+    column, and the rows of the unit that hold NaN, or infinity, in this column.
     """
 
     def __init__(
@@ -390,13 +390,13 @@ class Cursor:
         trainer: int,
         read: Read,
         on_bad: Callable[[Sequence[LeftOut]], object],
-        on_nan: Callable[[int, str, Array], object],
+        on_odd: Callable[[int, str, str, Array], object],
     ):
         self._schedule = schedule
         self._trainer = trainer
         self._read = read
         self._on_bad = on_bad
-        self._on_nan = on_nan
+        self._on_odd = on_odd
         self._units: dict[int, Future[Chunk]] = {}
         self._orders: dict[tuple[int, int], Array | None] = {}
         self._reading = ThreadPoolExecutor(
@@ -436,7 +436,7 @@ class Cursor:
         start, stop = deal.places(number, self._trainer)
         taken = [self._unit(span.unit).result().take(self._rows(epoch, span)) for span in spans]
         for span, (columns, _, kept) in zip(spans, taken, strict=True):
-            self._look_for_nan(span.unit, columns, self._rows(epoch, span), kept)
+            self._look_for_odd(span.unit, columns, self._rows(epoch, span), kept)
         places = np.arange(start, stop)
         bad = [row for _, rows, _ in taken for row in rows]
         if bad:
@@ -450,13 +450,15 @@ class Cursor:
         whole = deal.trainers == 1 and not bad
         return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
 
-    def _look_for_nan(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
-        """Reports NaN in rows of a unit that are fed. `kept` marks the good ones among `rows` (None: all)."""
+    def _look_for_odd(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
+        """Reports NaN and infinity in rows of a unit that are fed. `kept` marks the good ones among `rows` (None:
+        all).
+        """
         names = self._unit(unit).result().names
         for name, column in columns.items():
-            for shown, wrong in rows_with_nan(column, names.get(name, (name,))).items():
+            for (shown, what), wrong in odd_rows(column, names.get(name, (name,))).items():
                 fed = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-                self._on_nan(unit, shown, (fed if kept is None else fed[kept])[wrong])
+                self._on_odd(unit, shown, what, (fed if kept is None else fed[kept])[wrong])
 
     def _nothing(self, deal: Deal) -> Any:
         """The columns of an empty batch."""
@@ -486,15 +488,16 @@ SHOWN = 10
 """How many bad rows are reported one by one."""
 
 MOST_COUNTED = 1000
-"""How many rows with NaN are counted for a column, at most."""
+"""How many rows with NaN, or with infinity, are counted for a column, at most."""
 
 
-class NotANumber(NamedTuple):
-    """A row of a file (its number, counted from 1) that holds NaN in a column."""
+class NotFinite(NamedTuple):
+    """A row of a file (its number, counted from 1) that holds NaN in a column, or infinity, as `what` says."""
 
     file: str
     column: str
     number: int
+    what: str = NAN
 
 
 @suggesting
@@ -550,17 +553,17 @@ class Data:
         self._rows: tuple[Sequence[Input], _Rows] | None = None
         self._schedule: Schedule | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
-        self._nan: dict[tuple[str, str], dict[int, None]] = {}
+        self._odd: dict[tuple[str, str, str], dict[int, None]] = {}
         self._left: dict[tuple[str, ...], str] = {}
         """The columns that no input takes, with the first file that has them."""
         self._on_bad: Callable[[LeftOut], object] | None = None
-        self._on_nan: Callable[[NotANumber], object] | None = None
+        self._on_odd: Callable[[NotFinite], object] | None = None
 
-    def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_nan: Callable[[NotANumber], object]) -> None:
+    def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_odd: Callable[[NotFinite], object]) -> None:
         """Sets the function to call once with every bad row that is left out, and the one to call with rows that hold
-        NaN.
+        NaN or infinity.
         """
-        self._on_bad, self._on_nan = on_bad, on_nan
+        self._on_bad, self._on_odd = on_bad, on_odd
 
     def deal(self, dealt: Dealt) -> None:
         """Sets the history of the numbers of trainers to which rows are dealt, each with its first step."""
@@ -577,12 +580,12 @@ class Data:
             raise DiagnosticError([error("data-source", "there are no rows in it", Location(self.files[0]))])
         schedule = self._schedule = Schedule(order, self.batch, self.epochs, self.dealt or ((0, len(programs)),))
 
-        def on_nan(number: int, column: str, numbers: Array) -> None:
+        def on_odd(number: int, column: str, what: str, numbers: Array) -> None:
             unit = rows.units[number]
             for row in numbers.tolist():
-                self.holds_nan(NotANumber(unit.file, column, unit.first + row + 1))
+                self.holds_odd(NotFinite(unit.file, column, unit.first + row + 1, what))
 
-        cursors = [Cursor(schedule, trainer, rows.read, self._note, on_nan) for trainer in range(len(programs))]
+        cursors = [Cursor(schedule, trainer, rows.read, self._note, on_odd) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
 
     def row_of(self, step: int, place: int) -> tuple[str, int]:
@@ -634,7 +637,7 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickling: another process opens the files itself, and may have another working folder."""
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
-        return {**self.__dict__, "files": files, "_rows": None, "_schedule": None, "_on_bad": None, "_on_nan": None}
+        return {**self.__dict__, "files": files, "_rows": None, "_schedule": None, "_on_bad": None, "_on_odd": None}
 
     def dealing(self, trainers: int) -> Dealing:
         """A record of how the rows are dealt to this number of trainers."""
@@ -666,7 +669,7 @@ class Data:
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return [*left, *shown, *(_of_nan(*key, self._nan[key]) for key in sorted(self._nan))]
+        return [*left, *shown, *(_of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
 
     def _fingerprint(self) -> str:
         """A hash of everything that decides which rows a step has: sizes of files, batch, order."""
@@ -690,14 +693,14 @@ class Data:
         for row in rows:
             self.left_out(row)
 
-    def holds_nan(self, row: NotANumber) -> None:
-        """Records that a row with NaN was fed, here or in another process."""
+    def holds_odd(self, row: NotFinite) -> None:
+        """Records that a row with NaN or infinity was fed, here or in another process."""
         row = row._replace(file=self._as_named(row.file))
-        known = self._nan.setdefault((row.file, row.column), {})
+        known = self._odd.setdefault((row.file, row.column, row.what), {})
         if row.number not in known and len(known) < MOST_COUNTED:
             known[row.number] = None
-            if self._on_nan is not None:
-                self._on_nan(row)
+            if self._on_odd is not None:
+                self._on_odd(row)
 
     def _as_named(self, file: str) -> str:
         """The name that this process uses for a file; other processes name it by its absolute path."""
@@ -712,9 +715,9 @@ class Data:
                 self._on_bad(row)
 
 
-def _of_nan(file: str, column: str, rows: Collection[int]) -> Diagnostic:
+def _of_odd(file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
     more = f" (and in {len(rows) - 1:,}{' or' if len(rows) == MOST_COUNTED else ''} more)" if len(rows) > 1 else ""
-    return warning("data-nan", f"the column {column} is NaN in row {min(rows):,}{more}", Location(file))
+    return warning(ODD[what], f"the column {column} is {what} in row {min(rows):,}{more}", Location(file))
 
 
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:

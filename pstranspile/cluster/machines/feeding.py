@@ -11,6 +11,7 @@ import numpy as np
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
 from pstranspile.ir.model import MAIN, Program
+from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
 from pstranspile.runtime.run.fed_inputs import FedInputs
 from pstranspile.runtime.run.feeds import near
@@ -451,7 +452,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
     def of(trainer: int) -> FeedOf:
         mine, main = feeds[trainer], mains[trainer]
         last, checked = mine.steps, FedInputs(main)
-        of_file = f" of {file}" if file else ""
+        of_file = f" of {shown_path(file)}" if file else ""
 
         def feed(step: int) -> Mapping[str, Any] | None:
             if last is not None and step >= last:
@@ -464,7 +465,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
             given = {name: value for name, value in result.items() if name in special}
             parts = {name: _own_part(feeds, name, trainer, step) for name in given}
             whole = Batch({**shared, **given}, {**shared.parts, **parts})
-            checked.require(whole, f"step {step + 1} of trainer {trainer}{of_file}")
+            checked.require(whole, f"step {step + 1}{of_file}")
             return whole
 
         return feed

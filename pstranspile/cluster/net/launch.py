@@ -17,8 +17,8 @@ from pstranspile.cluster.checkpoint.inference import settled
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.data.carried import carried
-from pstranspile.cluster.data.loader import LoaderRows, NaNOfBatch
-from pstranspile.cluster.data.source import Data, NotANumber
+from pstranspile.cluster.data.loader import LoaderRows, OddBatch
+from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.feeding import ReportedShares, meeting_of, require_fed
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.net.checkpoints import Checkpoints
@@ -305,12 +305,12 @@ def take_rows(source: object, fields: Mapping[str, Any]) -> None:
     """Notes what a machine reports of rows that it could not be fed, and of what batches hold beside what is fed."""
     if "left_out" in fields and isinstance(source, Data):
         source.left_out(LeftOut(*fields["left_out"]))
-    if "nan" in fields and isinstance(source, Data):
-        source.holds_nan(NotANumber(*fields["nan"]))
+    if "not_finite" in fields and isinstance(source, Data):
+        source.holds_odd(NotFinite(*fields["not_finite"]))
     if "left_of_batch" in fields and isinstance(source, LoaderRows):
         source.left(fields["left_of_batch"])
-    if "nan_of_batch" in fields and isinstance(source, LoaderRows):
-        source.holds_nan(NaNOfBatch(*fields["nan_of_batch"]))
+    if "odd_batch" in fields and isinstance(source, LoaderRows):
+        source.holds_odd(OddBatch(*fields["odd_batch"]))
 
 
 class News:

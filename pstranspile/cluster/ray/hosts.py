@@ -158,10 +158,12 @@ class Host:
                 cluster.feed(feeds)
             if isinstance(cluster.source, LoaderRows):
                 cluster.source.tell_of_batches(
-                    lambda name: self._report(left_of_batch=name), lambda row: self._report(nan_of_batch=row)
+                    lambda name: self._report(left_of_batch=name), lambda row: self._report(odd_batch=row)
                 )
             if isinstance(cluster.source, Data):
-                cluster.source.tell_of_rows(lambda row: self._report(left_out=row), lambda row: self._report(nan=row))
+                cluster.source.tell_of_rows(
+                    lambda row: self._report(left_out=row), lambda row: self._report(not_finite=row)
+                )
             place = Place(
                 part.addresses,
                 patience=part.patience,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError
 
-from pstranspile.cluster.data.loader import LoaderRows, NaNOfBatch
-from pstranspile.cluster.data.source import Data, NotANumber
+from pstranspile.cluster.data.loader import LoaderRows, OddBatch
+from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
@@ -280,12 +280,12 @@ class Session:
             self._take_part(role, fields["saved"])
         if "left_out" in fields and isinstance(self.feeds, Data):
             self.feeds.left_out(LeftOut(*fields["left_out"]))
-        if "nan" in fields and isinstance(self.feeds, Data):
-            self.feeds.holds_nan(NotANumber(*fields["nan"]))
+        if "not_finite" in fields and isinstance(self.feeds, Data):
+            self.feeds.holds_odd(NotFinite(*fields["not_finite"]))
         if "left_of_batch" in fields and isinstance(self.feeds, LoaderRows):
             self.feeds.left(fields["left_of_batch"])
-        if "nan_of_batch" in fields and isinstance(self.feeds, LoaderRows):
-            self.feeds.holds_nan(NaNOfBatch(*fields["nan_of_batch"]))
+        if "odd_batch" in fields and isinstance(self.feeds, LoaderRows):
+            self.feeds.holds_odd(OddBatch(*fields["odd_batch"]))
         for listener in self._listeners:
             listener.reported(role, fields)
 

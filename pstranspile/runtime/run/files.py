@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
@@ -103,19 +104,41 @@ def read_arrays(
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
 
 
-def nan_warnings(arrays: ArrayFile) -> list[Diagnostic]:
-    """A warning for each array of a feed that holds NaN, with the first step and row, counted from 1."""
+def odd_arrays(arrays: ArrayFile) -> list[Diagnostic]:
+    """Warnings about each array of a feed that holds NaN or infinity, or that has no rows in a step, with the first
+    step and row, counted from 1.
+    """
     result: list[Diagnostic] = []
+    empty: dict[str, list[int]] = {}
+    place = Location(arrays.file)
     for name, array in arrays.items():
-        if array.dtype.kind != "f" or not array.size or not np.isnan(array.min()):
+        whole = "|" not in name and f"{name}@LENS" not in arrays
+        if whole and not name.endswith("@LENS") and array.ndim > 1 and len(array) and not array.shape[1]:
+            empty[name] = [1]
+        elif (match := _STEP_OF.match(name)) and array.ndim and not len(arrays.get(f"{name}|0", array)):
+            empty.setdefault(name[match.end() :], []).append(int(match[1]))
+        if array.dtype.kind != "f" or not array.size or (np.isfinite(array.min()) and np.isfinite(array.max())):
             continue
-        rows = array.ndim > 2 and "|" not in name and f"{name}@LENS" not in arrays
-        wrong = np.isnan(array).reshape(*array.shape[: 2 if rows else 1], -1).any(axis=-1)
-        places = np.argwhere(wrong)
-        first = f"step {places[0][0] + 1}, row {places[0][1] + 1}" if rows else f"row {places[0][0] + 1}"
-        more = f" (and in {len(places) - 1:,} more)" if len(places) > 1 else ""
-        result.append(warning("data-nan", f"the array {name} is NaN in {first}{more}", Location(arrays.file)))
+        rows = array.ndim > 2 and whole
+        kinds: tuple[tuple[Code, str, Any], ...] = (
+            ("data-nan", "NaN", np.isnan(array)),
+            ("data-infinite", "infinite", np.isinf(array)),
+        )
+        for code, what, odd in kinds:
+            places = np.argwhere(odd.reshape(*array.shape[: 2 if rows else 1], -1).any(axis=-1))
+            if len(places):
+                first = f"step {places[0][0] + 1}, row {places[0][1] + 1}" if rows else f"row {places[0][0] + 1}"
+                more = f" (and in {len(places) - 1:,} more)" if len(places) > 1 else ""
+                result.append(warning(code, f"the array {name} is {what} in {first}{more}", place))
+    for name, steps in empty.items():
+        where = "in any step" if name in arrays else f"in step {min(steps)}"
+        more = f" (and in {len(steps) - 1:,} more)" if len(steps) > 1 else ""
+        result.append(warning("data-empty", f"the array {name} has no rows {where}{more}, which trains nothing", place))
     return result
+
+
+_STEP_OF = re.compile(r"([0-9]{1,9})\|(?!.*\|)")
+"""The beginning of the name of an array that holds the value of one step."""
 
 
 def not_finite(values: Mapping[str, Any], program: Program, file: str) -> list[Diagnostic]:

@@ -118,7 +118,7 @@ def read_feed(
     most: int | None = None,
 ) -> ArrayFile | Data | LoaderRows | None:
     """What `--feed` names; None without it. Arrays that none of the `programs` declares are left out, which is told, as
-    is where others hold NaN.
+    is where others hold NaN or infinity, or no rows.
 
     The example of the `source` says how the inputs of a batch are called that a function gives without names. Raises
     DiagnosticError.
@@ -133,12 +133,12 @@ def read_feed(
         return LoaderRows(options.feed, names, options.steps, most=most, counting=_tell_of_counting)
     if not is_rows(options):
         from pstranspile.cluster.net.status import STATUS
-        from pstranspile.runtime.run.files import nan_warnings, read_arrays
+        from pstranspile.runtime.run.files import odd_arrays, read_arrays
         from pstranspile.runtime.run.step_feeds import declared_arrays
 
         arrays, left = declared_arrays(read_arrays(options.feed), programs)
         if STATUS not in os.environ:  # the process that has started this one tells of them
-            report([*left, *nan_warnings(arrays)])
+            report([*left, *odd_arrays(arrays)])
         return arrays
     from pstranspile.cluster.data.source import Data
 

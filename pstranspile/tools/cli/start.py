@@ -399,9 +399,9 @@ def _play(
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
     if isinstance(cluster.source, LoaderRows):
-        cluster.source.tell_of_batches(lambda name: report(left_of_batch=name), lambda row: report(nan_of_batch=row))
+        cluster.source.tell_of_batches(lambda name: report(left_of_batch=name), lambda row: report(odd_batch=row))
     if isinstance(cluster.source, Data):
-        cluster.source.tell_of_rows(lambda row: report(left_out=row), lambda row: report(nan=row))
+        cluster.source.tell_of_rows(lambda row: report(left_out=row), lambda row: report(not_finite=row))
     if report.has_reader:
         PENDING.be_quiet()
     try:

@@ -176,3 +176,51 @@ def test_nan_in_arrays_of_a_feed(verb: str, capsys: pytest.CaptureFixture[str]):
     main([verb, EXAMPLE, "--feed", "d.npz", *job])
     told = [line for line in capsys.readouterr().err.splitlines() if "data-nan" in line]
     assert told == ["d.npz: warning[data-nan]: the array x is NaN in step 2, row 3 (and in 1 more)"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_infinity_in_rows_is_told_as_nan_is(kind: str, capsys: pytest.CaptureFixture[str]):
+    values = numbers(((1, 2),))
+    values[2, 2], values[6, 2], values[4, 13] = np.inf, -np.inf, np.inf
+    file = written(kind, values)
+    told = [
+        f"{file}: warning[data-nan]: the column f2 is NaN in row 2",
+        f"{file}: warning[data-infinite]: the column f2 is infinite in row 3 (and in 1 more)",
+        f"{file}: warning[data-infinite]: the column y is infinite in row 5",
+    ]
+    feed = ["--feed", file, "--batch", "4", *COLUMNS]
+    job = ["--pservers", "1", "--trainers", "2"]
+    assert ran(*feed, capsys=capsys)[1].splitlines() == told
+    _, err = ran(*feed, *job, capsys=capsys, verb="launch")
+    assert [line.removeprefix(f"{Path.cwd()}/") for line in err.splitlines()] == told
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "launch"])
+def test_infinity_in_arrays_of_a_feed_and_steps_without_rows(verb: str, capsys: pytest.CaptureFixture[str]):
+    x = np.ones((3, 4, 13), "float32")
+    x[1, 2, 0] = x[2, 0, 0] = np.inf
+    np.savez("d.npz", x=x, y=np.ones((3, 4, 1), "float32"))
+    job = [] if verb == "run" else ["--pservers", "1", "--trainers", "2"]
+    main([verb, EXAMPLE, "--feed", "d.npz", *job])
+    told = [line for line in capsys.readouterr().err.splitlines() if "data-" in line]
+    assert told == ["d.npz: warning[data-infinite]: the array x is infinite in step 2, row 3 (and in 1 more)"]
+    np.savez("d.npz", x=np.ones((3, 0, 13), "float32"), y=np.ones((3, 0, 1), "float32"))
+    main([verb, EXAMPLE, "--feed", "d.npz", *job])
+    told = [line for line in capsys.readouterr().err.splitlines() if "data-" in line]
+    assert told == [
+        f"d.npz: warning[data-empty]: the array {name} has no rows in any step, which trains nothing" for name in "xy"
+    ]
+
+
+def test_single_steps_without_rows_are_told_with_the_first(capsys: pytest.CaptureFixture[str]):
+    x, y = np.ones((4, 13), "float32"), np.ones((4, 1), "float32")
+    arrays: dict[str, Any] = {}
+    for step in range(1, 5):
+        rows = 0 if step in (2, 4) else 4
+        arrays |= {f"{step}|x": x[:rows], f"{step}|y": y[:rows]}
+    np.savez("d.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    told = [line for line in ran("--feed", "d.npz", capsys=capsys)[1].splitlines() if "data-" in line]
+    assert told == [
+        f"d.npz: warning[data-empty]: the array {name} has no rows in step 2 (and in 1 more), which trains nothing"
+        for name in "xy"
+    ]
