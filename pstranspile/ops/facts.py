@@ -65,11 +65,13 @@ class Below(NamedTuple):
     """Whole numbers from 0 on, below the dim `axis` of the input slot `of`, or, if `axis` is None, below the attribute
     `of`.
 
-    An `axis` that is a text is the name of the attribute that holds the index of the dim.
+    An `axis` that is a text is the name of the attribute that holds the index of the dim. With `ends`, a number below 0
+    ends a row of numbers.
     """
 
     of: str
     axis: int | str | None = None
+    ends: bool = False
 
 
 class Within(NamedTuple):

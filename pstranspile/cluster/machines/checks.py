@@ -166,7 +166,8 @@ def by_kind(roles: Mapping[str, Role]) -> tuple[dict[str, Role], dict[str, Role]
     Raises DiagnosticError if there is no trainer, or if the role of a trainer is named as one of a server.
     """
     for name, role in roles.items():
-        expect(role, Role, "roles", "a Role for each name, as compiled.roles() gives")
+        if not hasattr(role, "main") or not hasattr(role, "startup"):
+            expect(role, Role, "roles", "a Role for each name, as compiled.roles() gives")
         expect(name, str, "roles", "names of machines, such as trainer_0")
     ordered = {name: roles[name] for name in sorted(roles, key=_by_number)}
     serving = {name: role for name, role in ordered.items() if listening_op(role.main) is not None}

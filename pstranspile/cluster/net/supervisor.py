@@ -224,8 +224,8 @@ class Supervisor:
         self.on_look = on_look
         self.on_restart = on_restart
         self.failed: list[tuple[Member, int]] = []
-        """The processes that ended with an error and were not restarted, each with its status, in the order of their
-        ends.
+        """The processes that ended before their part was done and were not restarted, each with its status, in the
+        order of their ends.
         """
         self.left_out: list[Member] = []
         """The trainers that were given up and did not rejoin before the servers were done."""
@@ -285,9 +285,10 @@ class Supervisor:
             return
         if member.pipe is not None:
             self._read_to_the_end([member])
-        if member.reported.get("state") == DONE:  # its part was done, however it ended
+        done = member.reported.get("state") == DONE
+        if done:  # however it ended
             status = 0
-        if status and member.starts <= self.restarts:
+        if not done and member.starts <= self.restarts:
             again = f"{member.role} has ended {how_it_ended(status)}, and is started again"
             why = f"{again} ({member.starts} of {self.restarts})"
             if self.on_restart is not None:
@@ -295,7 +296,7 @@ class Supervisor:
             self._start(member, why)
             return
         member.end(status)
-        if status:
+        if not done:
             self.failed.append((member, status))
 
     def _read_to_the_end(self, members: Sequence[Member]) -> None:

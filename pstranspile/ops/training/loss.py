@@ -404,7 +404,7 @@ declare(
     "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
     {"num_classes": 2, "is_sparse": False, **_TABLES},
     looks_up="W",
-    domains={"Label": Below("num_classes"), "PathTable": Below("W", 0), "PathCode": "binary"},
+    domains={"Label": Below("num_classes"), "PathTable": Below("W", 0, ends=True), "PathCode": "binary"},
     doc="Out = the sum of binary losses along the label's path in a tree of classes",
 )
 declare_gradient(

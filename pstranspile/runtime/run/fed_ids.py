@@ -20,8 +20,8 @@ from pstranspile.runtime.values import Array, LoDTensor
 
 
 class Table(NamedTuple):
-    """A table in which an op looks up ids: its name, its rows, the id that stands for no row (-1: none), the op, and
-    the variable that holds the ids.
+    """A table in which an op looks up ids: its name, its rows, the id that stands for no row (-1: none), the op, the
+    variable that holds the ids, and whether one below 0 ends a row of them.
     """
 
     name: str
@@ -29,12 +29,13 @@ class Table(NamedTuple):
     padding: int
     op: Op
     ids: str
+    ends: bool = False
 
     def outside(self, ids: Array) -> Array | None:
         """A mask of the ids that the table has no row for; None if there are none."""
         if all_ids(np.ascontiguousarray(ids), self.rows):
             return None
-        wrong = (ids < 0) | (ids >= self.rows)
+        wrong = (ids >= self.rows) if self.ends else (ids < 0) | (ids >= self.rows)
         if self.padding >= 0:
             wrong &= ids != self.padding
         return wrong if wrong.any() else None
@@ -58,7 +59,9 @@ def lookups_of(program: Program) -> Iterator[Table]:
                     continue
                 if var.shape[0] > 0 and not takes_any_id(var.shape):
                     padding = int_attr(op, "padding_idx", -1)
-                    yield from (Table(var.name, var.shape[0], padding, op, ids) for ids in op.inputs.get(slot, ()))
+                    yield from (
+                        Table(var.name, var.shape[0], padding, op, ids, domain.ends) for ids in op.inputs.get(slot, ())
+                    )
 
 
 def tables_of(program: Program) -> dict[str, tuple[Table, ...]]:

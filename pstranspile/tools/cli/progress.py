@@ -207,10 +207,10 @@ class Keeping:
             )
 
     def tell_of_stop(self, findings: Iterable[Diagnostic] = ()) -> None:
-        """Says on stderr what a run that an error has stopped can go on from, once it has begun. Of errors about
-        checkpoints nothing is said: those in the folder may be of another run.
+        """Says on stderr what a run that an error has stopped can go on from, once it has begun. Nothing is said of a
+        folder that another run uses, whose checkpoints may be that run's.
         """
-        if any(found.code.startswith("checkpoint-") for found in findings):
+        if any(found.code == "checkpoint-busy" for found in findings):
             return
         if self._begun or self.new:
             print(f"stopped: {kept_in(self.folder)}", file=sys.stderr)

@@ -8,6 +8,7 @@ import pytest
 from pstranspile.tools.cli import main
 
 LOADERS = """
+import os
 import sys
 
 import numpy as np
@@ -65,6 +66,13 @@ def asks(trainer, trainers):
     yield batch()
 
 
+def leaves(trainer, trainers):
+    yield batch()
+    if trainer:
+        os._exit(0)
+    yield batch()
+
+
 def ends(trainer, trainers):
     yield batch()
     sys.exit(0)
@@ -73,9 +81,9 @@ def ends(trainer, trainers):
 FAILING = {
     "none": "d.py:none: error[data-source]: it gives None as a batch",
     "masked": "d.py:masked: error[data-source]: x has masked elements",
-    "odd": "d.py:45:5: error[input-python]: Odd: not as others",
-    "silent": "d.py:50:5: error[input-python]: Silent",
-    "ends": "d.py:61:5: error[input-python]: it ends the process (status 0)\n",
+    "odd": "d.py:46:5: error[input-python]: Odd: not as others",
+    "silent": "d.py:51:5: error[input-python]: Silent",
+    "ends": "d.py:69:5: error[input-python]: it ends the process (status 0)\n",
 }
 """What is told of each function."""
 
@@ -132,4 +140,13 @@ def test_a_checkpoint_names_the_steps_that_were_done(program: str, command: str,
 def test_a_process_has_nothing_on_stdin(program: str, capsys: pytest.CaptureFixture[str]):
     job = ["--pservers", "1", "--trainers", "2", "--feed", "d.py:asks", "--steps", "2"]
     assert main(["launch", program, *job]) == 1
-    assert "d.py:55:5: error[input-python]: EOFError" in capsys.readouterr().err
+    assert "d.py:56:5: error[input-python]: EOFError" in capsys.readouterr().err
+
+
+def test_a_process_that_ends_before_its_part_is_done_is_named(program: str, capsys: pytest.CaptureFixture[str]):
+    """It ends with status 0, as one that is done: the others would wait until it is given up."""
+    job = ["--pservers", "1", "--trainers", "2", "--feed", "d.py:leaves", "--steps", "2"]
+    assert main(["launch", program, *job]) == 1
+    err = capsys.readouterr().err
+    assert "error[launch-ended]: trainer_1 has ended with status 0" in err
+    assert "given up" not in err

@@ -60,7 +60,7 @@ def test_the_verdict_is_that_of_ddp(name):
 def test_what_is_not_translated_is_refused_at_its_line(name):
     model, loss, batch = refused.CASES[name]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(DiagnosticError, match=r"refused\.py:\d+: error\[torch-(export|op)\]"):
+    with pytest.raises(DiagnosticError, match=r"refused\.py:\d+:\d+: error\[torch-(export|op)\]"):
         pt.check(model, batch, loss=loss, optimizer=optimizer)
 
 
