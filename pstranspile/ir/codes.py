@@ -112,6 +112,7 @@ OwnCode = Literal[
     "launch-again",
     "launch-ended",
     "launch-metrics",
+    "learning-rate",
     "link-backup",
     "link-barrier",
     "link-blocks",

@@ -369,13 +369,11 @@ def test_signals_of_scripts_are_those_of_any_python(tmp_path: Path):
         "from signal import SIG_DFL, default_int_handler, getsignal\n"
         "print(getsignal(2) is default_int_handler, getsignal(15) is SIG_DFL, getsignal(1) is SIG_DFL)\n"
     )
-    for command in ("pstranspile.fluid", "pstranspile fluid"):
+    printed: list[str] = []
+    for command in ([], ["-m", "pstranspile.fluid"], ["-m", "pstranspile", "fluid"]):
         with interrupts(signal.SIG_DFL):
-            done = subprocess.run(
-                [sys.executable, "-m", *command.split(), "s.py"],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        assert done.stdout == "True True True\n"
+            line = [sys.executable, *command, "s.py"]
+            done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+        printed.append(done.stdout)
+    assert printed == printed[:1] * 3
+    assert printed[0].startswith("True True ")  # a hangup may be ignored, as under nohup

@@ -357,7 +357,11 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     if isinstance(feeds, Mapping):
         if any(trainer.turns is not None for trainer in trainers):
             return _by_program(feeds, trainers)
-        return _of_arrays(feeds, [trainer.programs[MAIN] for trainer in trainers])
+        mains = [trainer.programs[MAIN] for trainer in trainers]
+        made, steps = _of_arrays(feeds, mains)
+        if steps == 0:
+            Feeds(mains[0], of_everybody(feeds)).require(1)
+        return made, steps
     assert batches is not None
     count = len(trainers)
     fed_inputs: dict[str, FedInputs] = {}

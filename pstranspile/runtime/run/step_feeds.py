@@ -398,6 +398,8 @@ class Feeds:
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
         """The values of each step, for inputs with arrays for each step."""
+        self._without = ""
+        """What shows that arrays hold no step; "" where they do."""
         self._batches = batches_of(given, "Feeds")
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
@@ -430,6 +432,10 @@ class Feeds:
             findings.append(self._problem(f"the inputs have different numbers of steps: {steps}"))
         raise_errors(self._with_inputs(findings))
         self.steps = next(iter(counts.values()), None)
+        if self.steps == 0:
+            name = next(iter(counts))
+            key = name if name in self._arrays else f"{name}{LENGTHS}"
+            self._without = f"{key} is {describe(arrays[key])}, and its first dim counts them"
 
     def _problem(self, message: str) -> Diagnostic:
         return error("run-file-unusable", message, self._place)
@@ -560,6 +566,8 @@ class Feeds:
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if there are fewer steps."""
+        if self._without and steps:
+            raise DiagnosticError([self._problem(f"it holds no step: {self._without}")])
         if self.steps is not None and self.steps < steps:
             raise DiagnosticError([self._problem(f"{self.steps} steps are fed, {steps} are asked for")])
 
@@ -739,6 +747,8 @@ class ProgramFeeds:
     def __init__(self, programs: Mapping[str, Program], turns: Turns, given: GivenFeeds):
         self._turns = turns
         self._place = place_of(given)
+        self._without = ""
+        """What shows that arrays hold no step; "" where they do."""
         self._batches = batches_of(given, "Feeds")
         self.of: dict[str, Feeds] = {}
         self.steps = len(self._batches) if self._batches is not None else None

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import counted, warning
 from pstranspile.tools.cli.common import add_input, files_read, load_verified, make_parser, write_text
 from pstranspile.tools.cli.report import quoting, report
 
@@ -48,6 +48,9 @@ def _write(options: Namespace, optimizer: Optimizer) -> int:
         parameters = _names(options.parameters)
         made = train(module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ())
         report(trained_already(module, parameters), [module.source])
+        if (options.lr or 0) < 0:
+            message = f"the learning rate is {options.lr:g}: below 0 every update makes {options.loss} larger"
+            report([warning("learning-rate", message)])
     trained = len(parameters or made.main.parameters())
     what = f"a training program, which trains {counted(trained, 'parameter')} with {options.optimizer}"
     check = shlex.join(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])

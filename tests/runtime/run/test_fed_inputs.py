@@ -92,3 +92,15 @@ def test_a_feed_given_step_by_step_is_looked_at_too():
     feed = [{"x": np.ones((8, 13), "float32"), "y": np.ones((1, 1), "float32")}]
     with pytest.raises(ps.DiagnosticError, match="x has 8 rows and y has 1 in step 1, which it takes side by side"):
         ps.simulate(job, feed)
+
+
+@pytest.mark.parametrize("verb", ["run", "cluster", "check", "launch"])
+def test_a_feed_without_steps_is_told_with_its_dims(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", x=np.ones((0, 8, 13), "float32"), y=np.ones((0, 8, 1), "float32"))
+    job = [] if verb == "run" else JOB
+    assert main(["run" if verb == "cluster" else verb, EXAMPLE, "--feed", "d.npz", *job]) == 1
+    told = "error[run-file-unusable]: it holds no step: x is f32[0, 8, 13], and its first dim counts them"
+    assert f"d.npz: {told}" in capfd.readouterr().err

@@ -137,3 +137,12 @@ def test_a_training_program_taken_for_a_forward_one(capsys, tmp_path):
     others = ",".join(p.name for p in ps.load(FORWARD).main.parameters() if p.name != untouched)
     assert main(["grad", str(path), *arguments, "--parameters", others]) == 0
     assert "trained-twice" not in capsys.readouterr().err
+
+
+def test_a_negative_learning_rate_is_warned_of(tmp_path, capsys):
+    forward = str(Path(__file__).parents[3] / "examples" / "forward.ir")
+    arguments = ["grad", forward, "--loss", "mean_0.tmp_0", "--optimizer", "sgd", "-o", str(tmp_path / "t.ir")]
+    told = "warning[learning-rate]: the learning rate is -0.1: below 0 every update makes mean_0.tmp_0 larger"
+    for rate, warned in (("-0.1", True), ("0.1", False)):
+        assert main([*arguments, "--lr", rate]) == 0
+        assert (told in capsys.readouterr().err) == warned
