@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.fluid.aliases import install
 from pstranspile.fluid.missing import Missing, NotHere, fluid_names, why_not
+from pstranspile.ir.diagnostics import did_you_mean
 
 _CPU = "all is computed on the CPU"
 _ONE = "the rows of all devices are computed at once, by one process"
@@ -157,6 +158,10 @@ class _Reader:
         """The positions at which attributes of objects are used, by class and attribute."""
         self.given: list[tuple[str, str, ast.expr, Use]] = []
         """The values assigned to attributes of objects: class, attribute, value and position."""
+        self.keywords: dict[tuple[str, str, str], list[Use]] = {}
+        """The positions of arguments that calls give by name: by the name called or the class of the object, the
+        method ("" for other calls), and the argument.
+        """
 
     def module(self, path: Path) -> _Module | None:
         """A file of the script, which is read only once; None if it is not valid Python."""
@@ -427,10 +432,18 @@ class _Uses(_Visitor):
             self._note(meant.dotted, node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Records `getattr(module, "name")`."""
+        """Records `getattr(module, "name")`, and the arguments that a call gives by name."""
         meant = self.reader.meaning(self.scope, node)
         if meant.dotted and not meant.instance:
             self._note(meant.dotted, node)
+        called, method = self.reader.meaning(self.scope, node.func), ""
+        if not called.dotted and isinstance(node.func, ast.Attribute):
+            called, method = self.reader.meaning(self.scope, node.func.value), node.func.attr
+        if called.dotted and called.instance == bool(method):
+            for keyword in node.keywords:
+                if keyword.arg is not None:
+                    place = Use(self.module.shown, keyword.lineno, keyword.col_offset + 1)
+                    self.reader.keywords.setdefault((called.dotted, method, keyword.arg), []).append(place)
         self.generic_visit(node)
 
 
@@ -586,6 +599,11 @@ def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
         why = _refused_value(dotted, part, value)
         if why:
             found.append(Found(f"{dotted}().{part} = {ast.unparse(value)}", MISSING, why, (use,)))
+    for (dotted, method, argument), uses in reader.keywords.items():
+        why = _refused_argument(dotted, method, argument)
+        if why:
+            whole = f"{dotted}().{method}" if method else dotted
+            found.append(Found(f"{whole}({argument}=)", MISSING, why, _places(uses)))
     graphs = [use for one in found if _is_graph(one.name) for use in one.uses]
     says = any(one.name.startswith("paddle.fluid") or one.name == "paddle.enable_static" for one in found)
     if graphs and not says:
@@ -595,17 +613,42 @@ def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
     return sorted(found), reader.unread, sorted(shown)
 
 
-def _class_of(dotted: str) -> type | None:
-    """The class behind a name that exists here; None if it is not a class."""
+def _object_of(dotted: str) -> Any:
+    """The object behind a name that exists here; None if the name is missing."""
     if _status_of(dotted)[0] == MISSING:
         return None
     held: Any = import_module("paddle")
     name = "paddle"
     for each in dotted.split(".")[1:]:
-        if not isinstance(held, ModuleType):
-            return None
-        held, name = _member(held, name, each), f"{name}.{each}"
+        if isinstance(held, ModuleType):
+            held = _member(held, name, each)
+        else:
+            held = getattr(held, each, None)
+        name = f"{name}.{each}"
+    return held
+
+
+def _class_of(dotted: str) -> type | None:
+    """The class behind a name that exists here; None if it is not a class."""
+    held = _object_of(dotted)
     return held if isinstance(held, type) else None
+
+
+def _refused_argument(dotted: str, method: str, argument: str) -> str:
+    """The reason why a call takes no argument of a name; "" if it takes it, or what is called is not known."""
+    called = getattr(_class_of(dotted), method, None) if method else _object_of(dotted)
+    if not callable(called):
+        return ""
+    try:
+        taken = inspect.signature(called).parameters
+    except (TypeError, ValueError):
+        return ""
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+        return ""
+    named = [name for name, each in taken.items() if each.kind is not inspect.Parameter.POSITIONAL_ONLY]
+    if argument in named:
+        return ""
+    return f"there is no such argument{did_you_mean(argument, named)}"
 
 
 def _guarded(held: type | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -259,6 +260,8 @@ def _optimizer(name: str, kind: Callable[..., autodiff.Optimizer], fluid: str, *
         own = {renamed.get(key, key): value for key, value in given.items() if key not in common}
         Optimizer.__init__(self, **{key: given[key] for key in common}, **own)
 
+    of_object = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(start)["__signature__"] = signature.replace(parameters=[of_object, *signature.parameters.values()])
     doc = f"Fluid's {name}: {(kind.__doc__ or '').strip()}"
     states = {f"_{state.name.strip('_')}_acc_str": state.name for state in kind().update("").states}
     members = {"__init__": start, "kind": staticmethod(kind), "type": name, "__doc__": doc}

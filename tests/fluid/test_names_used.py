@@ -235,3 +235,43 @@ def test_files_that_are_no_python_are_named(
 def test_options_that_do_not_go_together(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*options, __file__]) == 2
     assert told in capsys.readouterr().err
+
+
+ARGUMENTS = """
+import paddle.fluid as fluid
+from paddle.fluid.layers import fc as dense
+x = fluid.data("x", [None, 4])
+y = dense(x, 3, sise=2)
+sgd = fluid.optimizer.SGD(0.1, foo=1)
+sgd.minimize(y, startup=None)
+fluid.layers.mean(x=y)
+fluid.Executor(place=None).run(feed={}, fetches=[y], **{})
+dense(**{"input": x, "size": 2})
+"""
+
+
+def test_arguments_that_a_call_does_not_take_are_missing(tmp_path):
+    found, _, _ = used(str(_written(tmp_path, ARGUMENTS)))
+    missing = [(one.name, one.note, [use.line for use in one.uses]) for one in found if one.status == "missing"]
+    assert missing == [
+        ("paddle.fluid.Executor().run(fetches=)", "there is no such argument; did you mean fetch_list?", [9]),
+        ("paddle.fluid.layers.fc(sise=)", "there is no such argument; did you mean size?", [5]),
+        (
+            "paddle.fluid.optimizer.SGD().minimize(startup=)",
+            "there is no such argument; did you mean startup_program?",
+            [7],
+        ),
+        ("paddle.fluid.optimizer.SGD(foo=)", "there is no such argument", [6]),
+    ]
+
+
+def _written(folder: Path, script: str) -> Path:
+    (folder / "train.py").write_text(script)
+    return folder / "train.py"
+
+
+def test_the_arguments_of_scripts_that_train_here_are_taken():
+    refused = {
+        one.name for path in sorted(SCRIPTS.rglob("*.py")) for one in used(str(path))[0] if one.name.endswith("=)")
+    }
+    assert refused == set()
