@@ -1,4 +1,4 @@
-"""A script for Fluid 1.8: linear regression. Run it with `python -m pstranspile.fluid fluid_fit_a_line.py`."""
+"""A script for Fluid 1.8: linear regression. Run it with `pstranspile fluid fluid_fit_a_line.py`."""
 
 import numpy as np
 import paddle

@@ -97,7 +97,7 @@ def load_bytes(
     settings = Meta()
     if meta is not None:
         meta_file = path_of(meta, "load")
-        settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
+        settings = parse_meta(decoded(read_bytes(meta_file), meta_file), meta_file)
     if unordered and not settings.in_order and not call_stacks:
         module = with_sorted_declarations(module, unordered)
     module, unknown = apply_meta(module, settings)
@@ -216,12 +216,12 @@ def _read_module(
         from pstranspile.ops.textual import parse
 
         try:
-            return parse(_text(data, file), file), False
+            return parse(decoded(data, file), file), False
         except DiagnosticError:
             require_program(data, file)
             raise
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
+    if data[:2] in _UTF_16:
+        decoded(data, file)
     if is_onnx(data):
         raise _failure("input-format", file, "this looks like an ONNX model; `pstranspile import` makes text of it")
     if data[0] not in _PROGRAM_DESC_STARTS:
@@ -248,7 +248,14 @@ def require_program(data: bytes, file: str) -> None:
         raise _failure("input-format", file, str(kind) if kind.use else f"{kind}, and no program")
 
 
-def _text(data: bytes, file: str) -> str:
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""The byte order marks with which texts in UTF-16 begin."""
+
+
+def decoded(data: bytes, file: str) -> str:
+    """The text in UTF-8 of a file, without a byte order mark. Raises DiagnosticError if it is none."""
+    if data[:2] in _UTF_16:
+        raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

@@ -206,8 +206,9 @@ def require_program(manifest: Manifest, fingerprint: str, folder: str) -> None:
     """Raises DiagnosticError if a checkpoint was made for another program than that with this hash."""
     if manifest.fingerprint != fingerprint:
         message = (
-            f"it was made for the program {manifest.fingerprint[:19]}..., this is {fingerprint[:19]}...; "
-            "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
+            "it is a checkpoint of another program: ops, attributes or variables differ from this one's "
+            f"({manifest.fingerprint[:19]}... and {fingerprint[:19]}...); variables of the same names can be taken "
+            "over by load_checkpoint in Python, with same_program=False"
         )
         raise DiagnosticError([error("checkpoint-model", message, Location(folder))])
 

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from pstranspile.cluster.checkpoint.layout import Layout
-from pstranspile.cluster.checkpoint.manifest import Settings
+from pstranspile.cluster.checkpoint.manifest import Settings, quoted
 from pstranspile.cluster.checkpoint.runs import (
     KEPT,
     SharedTarget,
@@ -255,7 +255,8 @@ class ServerCheckpoints(SiteListener):
         self._wait()
         if self._made >= 0:
             place, target = step_folder(self._plan.target, self._made), self._plan.target
-            tell(self._server.name, f"{place} is the last checkpoint of all servers; --resume {target} goes on from it")
+            given = f"--resume {quoted(str(target))}"
+            tell(self._server.name, f"{place} is the last checkpoint of all servers; {given} goes on from it")
         if self._target is not None:
             self._target.close()
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError
 
+from pstranspile.cluster.checkpoint.manifest import quoted
 from pstranspile.cluster.data.loader import LoaderRows, OddBatch
 from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.simulate import Simulated, results_of
@@ -267,7 +268,7 @@ class Session:
         if not source or not self.steps:
             return DiagnosticError(problems)
         last = problems[-1]
-        note = Note(f"--resume {source} goes on from the last checkpoint")
+        note = Note(f"--resume {quoted(str(source))} goes on from the last checkpoint")
         return DiagnosticError([*problems[:-1], last._replace(notes=(*last.notes, note))])
 
     def _reported(self, role: str, fields: Mapping[str, Any]) -> None:

@@ -483,6 +483,9 @@ def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
         for key in PARTICULAR
         if key not in options and getattr(job, key) != DEFAULTS[key]
     ]
+    if "server_memory" in options and job.server_memory and job.split_method != COST:
+        message = f'server_memory has an effect with split_method = "{COST}" alone, and it is {job.split_method}'
+        result.append(warning("job-unused", message, focus="server_memory"))
     if job.mode == "sync" and job.completely_not_async and not job.runtime_split_send_recv:
         message = (
             "completely_not_async without runtime_split_send_recv is compiled as mode sync; Fluid's trainers would "

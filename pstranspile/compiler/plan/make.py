@@ -548,6 +548,8 @@ def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts 
         return None
     counts = read_counts(job.id_counts)
     rows = {piece.update.parameter: piece.tensor.shape[0] for piece in pieces if piece.tensor.shape}
+    looked_up = {name for op in program.main_block.ops for name in op.inputs.get(facts_of(op.type).looks_up, ())}
+    looked_up |= {piece.update.parameter for piece in pieces if piece.sparse}
     where = Location(job.id_counts)
     if rows.keys().isdisjoint(counts.tables):
         named = ", ".join(sorted(counts.tables)[:3]) or "no table"
@@ -557,6 +559,9 @@ def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts 
     for name, table in counts.tables.items():
         if program.find_var(name) is None:
             message = f"it counts ids of {name}, and the program has no such variable{did_you_mean(name, rows)}"
+            raise DiagnosticError([error("id-counts", message, where)])
+        if name not in looked_up:
+            message = f"it counts ids of {name}, in which no op of the program looks rows up"
             raise DiagnosticError([error("id-counts", message, where)])
         end = table.ranges[-1].stop if table.ranges else 0
         if end > rows.get(name, end):

@@ -60,11 +60,11 @@ def _format(path: str, check: bool) -> int:
 
 def _formatted(data: bytes, name: str) -> str:
     """The canonical text. Raises DiagnosticError or Reported, also for what is plainly no program."""
-    from pstranspile.frontends.loading import require_program
+    from pstranspile.frontends.loading import decoded, require_program
     from pstranspile.ops.textual import format_text
 
     try:
-        text = _decoded(data, name)
+        text = decoded(data, name)
     except DiagnosticError:
         require_program(data, name)
         raise
@@ -80,13 +80,3 @@ def _read(path: str) -> bytes:
     from pstranspile.frontends.loading import read_bytes, read_stdin
 
     return read_stdin() if path == "-" else read_bytes(path)
-
-
-def _decoded(data: bytes, name: str) -> str:
-    """The text of a file; a byte order mark is no part of it, and is not written again."""
-
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        message = f"not text: byte {problem.start} is not UTF-8"
-        raise DiagnosticError([error("input-encoding", message, Location(name))]) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import unicodedata
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -202,7 +203,8 @@ class Keeping:
         if new:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
             print(
-                f"{self.folder}: {what} {' and '.join(new)}, to go on from with --resume {self.folder}{self._made}",
+                f"{self.folder}: {what} {' and '.join(new)}, "
+                f"to go on from with --resume {shlex.quote(self.folder)}{self._made}",
                 file=sys.stderr,
             )
 

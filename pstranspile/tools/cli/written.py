@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -199,6 +200,6 @@ def kept_in(folder: str) -> str:
     """What a run can go on from that saves in a folder."""
     there = [*checkpoints_in(folder)]
     if there:
-        return f"--resume {folder} goes on from the last checkpoint, {there[-1]}"
+        return f"--resume {shlex.quote(folder)} goes on from the last checkpoint, {there[-1]}"
     first = "the first one is saved at the end, or after as many steps as --checkpoint-every says"
     return f"no checkpoint was saved in {folder}; {first}"

@@ -141,7 +141,7 @@ def test_without_data_the_cause_is_named(way: str, kept: dict[str, bytes], capsy
     assert "error[checkpoint-run]: it has done 3 steps, and nothing says how many the run is to have: --feed" in told
     Path("other.ir").write_text(ps.dumps(module("other")))
     assert main([verb, "other.ir", *job, "--resume", "kept"]) == 1
-    assert "error[checkpoint-model]: it was made for the program sha256:" in capsys.readouterr().err
+    assert "error[checkpoint-model]: it is a checkpoint of another program: " in capsys.readouterr().err
     assert held() == kept
 
 

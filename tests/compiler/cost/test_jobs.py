@@ -92,6 +92,10 @@ def _large() -> ps.Module:
         ({"other": RowCounts([Range(0, 1, 1)])}, "it counts ids of other, which the program does not update"),
         ({"embedding_0.w_0": RowCounts([Range(0, 41, 1)])}, "up to 40, and the table has 40 rows"),
         (
+            {name: RowCounts([Range(0, 1, 1)]) for name in ("embedding_0.w_0", "fc_0.w_0")},
+            "it counts ids of fc_0.w_0, in which no op of the program looks rows up",
+        ),
+        (
             {name: RowCounts([Range(0, 1, 1)]) for name in ("embedding_0.w_0", "embeding_1.w_0")},
             "embeding_1.w_0, and the program has no such variable; did you mean",
         ),
@@ -108,6 +112,9 @@ def test_counts_of_another_program_are_refused(tables: dict[str, RowCounts], sai
 def test_options_without_effect_are_told():
     found = job_warnings(ps.Job(trainers=2, mode="ddp", server_memory=5))
     assert [(each.code, each.focus) for each in found] == [("job-unused", "server_memory")]
+    found = job_warnings(ps.Job(pservers=1, trainers=2, server_memory=5))
+    assert [(each.code, each.focus) for each in found] == [("job-unused", "server_memory")]
+    assert job_warnings(ps.Job(pservers=1, trainers=2, server_memory=5, split_method="cost")) == ()
 
 
 def test_a_mode_without_servers_has_no_cost_of_servers():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +149,11 @@ def test_a_folder_in_use_is_nothing_to_go_on_from(problem: Exception, hint: bool
     with pytest.raises(type(problem) if hint else Reported):
         stopped()
     assert ("stopped: --resume kept goes on from" in capsys.readouterr().err) == hint
+
+
+def test_the_options_to_go_on_with_can_be_typed(capsys: pytest.CaptureFixture[str]):
+    assert run("--steps", "1", "--checkpoint", "a run's") == 0
+    told = capsys.readouterr().err
+    given = shlex.split(told.rpartition("go on from with ")[2])
+    assert given[:2] == ["--resume", "a run's"]
+    assert run("--steps", "2", *given) == 0

@@ -233,6 +233,17 @@ def test_fmt_leaves_broken_files_alone(tmp_path, capsys):
     assert good.read_text() == Path(PROGRAM).read_text()
 
 
+def test_a_text_in_another_encoding_is_refused_alike_by_all(tmp_path, capsys):
+    text = Path(PROGRAM).read_text()
+    (tmp_path / "wide.ir").write_bytes(text.encode("utf-16"))
+    (tmp_path / "latin.ir").write_bytes(f"# caf\xe9\n{text}".encode("latin-1"))
+    for name, said in (("wide", "UTF-16, it must be UTF-8"), ("latin", "not UTF-8: byte 0xe9 at offset 5, line 1")):
+        path = tmp_path / f"{name}.ir"
+        for verb in ("fmt", "verify"):
+            assert main([verb, str(path)]) == 1
+            assert f"{path}: error[input-encoding]: the text is {said}\n" in capsys.readouterr().err
+
+
 def test_fmt_of_stdin(monkeypatch, capsys):
     import io
 
