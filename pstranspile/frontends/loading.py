@@ -293,11 +293,15 @@ def _in_place(module: Module, file: str) -> Module:
 
 def _exchanged(main: Program, startup: Program) -> bool:
     """Whether a main program only initialises variables that the startup program reads: the two are exchanged."""
-    initialisers = [op for block in main.blocks for op in block.ops]
-    if any(name for op in initialisers for name in op.input_names):
+    if not only_initialises(main):
         return False
-    made = {name for op in initialisers for name in op.output_names}
+    made = {name for block in main.blocks for op in block.ops for name in op.output_names}
     return any(name in made for block in startup.blocks for op in block.ops for name in op.input_names)
+
+
+def only_initialises(program: Program) -> bool:
+    """Whether no op of a program has an input, as in startup programs."""
+    return not any(name for block in program.blocks for op in block.ops for name in op.input_names)
 
 
 def _startup_program(module: Module, file: str) -> Program:

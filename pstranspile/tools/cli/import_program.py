@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import counted
-from pstranspile.ir.model import MAIN
+from pstranspile.ir.diagnostics import counted, warning
+from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
+from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written import telling
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Writes the text, and the parameters of an ONNX model. Raises DiagnosticError or Reported."""
+    from pstranspile.frontends.loading import only_initialises
     from pstranspile.ops.textual import print_module
 
     imported = _from_onnx(parser, options)
@@ -63,6 +65,9 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
         if options.params:
             parser.error("--params is about ONNX models, which hold their parameters; a ProgramDesc holds none")
         module = load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks)
+        if module.programs.keys() == {MAIN} and module.main.main_block.ops and only_initialises(module.main):
+            message = "all its ops initialise variables, as in a startup program, which --startup takes beside @main"
+            report([warning("input-startup", message, Location(options.input))])
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
     command = shlex.join(["pstranspile", "verify", str(options.output)])

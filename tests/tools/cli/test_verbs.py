@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile.tools.cli import main
+from tests.frontends.recorded import FOLDER
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = str(ROOT / "golden" / "linear_regression.ir")
@@ -207,6 +208,14 @@ def test_import_and_export_are_inverse(name, tmp_path, capsys):
     assert (tmp_path / "net.ir").read_text() == original
     assert output(capsys, "import", *pair) == original
     assert output(capsys, "compile", *pair, *JOB) == output(capsys, "compile", program, *JOB)
+
+
+def test_a_startup_program_imported_alone_is_told(capsys):
+    assert main(["import", str(FOLDER / "fit_a_line.startup.pb")]) == 0
+    told = capsys.readouterr().err
+    assert "warning[input-startup]: all its ops initialise variables, as in a startup program" in told
+    assert main(["import", str(FOLDER / "fit_a_line.main.pb")]) == 0
+    assert "input-startup" not in capsys.readouterr().err
 
 
 def test_fmt_rewrites_in_place(tmp_path, capsys):
