@@ -262,7 +262,8 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
         if home is not None:
             dotted = f"fluid.{short}.{name}" if short else f"fluid.{name}"
             return Missing(dotted, [key for key in known if not key.startswith("_")])
-        hint = did_you_mean(name, [key for key in known if not key.startswith("_")])
+        asked_by_imports = name.startswith("__")  # `__path__` and its like, for which a search would be slow
+        hint = "" if asked_by_imports else did_you_mean(name, [key for key in known if not key.startswith("_")])
         raise AttributeError(f"module {module} has no attribute {name!r}{hint}", name=name, obj=None)
 
     return get
