@@ -230,12 +230,47 @@ def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
     missing |= _defined(exported)
     for _ in range(_ROUNDS):
         tried |= missing.keys()
-        exported = exported.run_decompositions(missing)
+        with _fewer_kept_whole(exported, known):
+            exported = exported.run_decompositions(missing)
         missing = {one: every[one] for one in _missing(exported, every, known)} | _defined(exported)
         missing = {one: function for one, function in missing.items() if one not in tried}
         if not missing:
             break
     return exported
+
+
+_COLLECT = "_collect_all_valid_cia_ops"
+"""The function of torch that lists the composite operators which a decomposition keeps whole."""
+
+
+@cache
+def _composite() -> frozenset[Any]:
+    """The composite operators that a decomposition keeps whole. Cached because torch takes long to list them."""
+    collect = getattr(torch_library("torch.export.exported_program"), _COLLECT, None)
+    return frozenset() if collect is None else frozenset(collect())
+
+
+@contextmanager
+def _fewer_kept_whole(exported: Any, known: Callable[[str], bool]) -> Generator[None]:
+    """Lets a decomposition keep only those composite operators whole that are `known` or in the graph.
+
+    Torch overrides each of some 500 operators for every kind of device, twice, which takes as long as the rest of a
+    small model's decomposition. The others could come from decompositions alone, where they are decomposed as well. A
+    graph with operators of other packages, and a torch without the function, are left as they are.
+    """
+    targets = {node.target for node in exported.graph.nodes if node.op == "call_function"}
+    program = torch_library("torch.export.exported_program")
+    foreign = any(getattr(one, "namespace", "aten") not in ("aten", "_operator") for one in targets)
+    if foreign or not _composite():
+        yield
+        return
+    kept = {one for one in _composite() if one in targets or known(str(getattr(one, "__name__", "")))}
+    collect = getattr(program, _COLLECT)
+    setattr(program, _COLLECT, lambda: set(kept))
+    try:
+        yield
+    finally:
+        setattr(program, _COLLECT, collect)
 
 
 def _defined(exported: Any) -> dict[Any, Any]:

@@ -49,8 +49,8 @@ def test_machines_join_and_leave_and_every_row_is_fed_once(
 ):
     begun: list[dict[str, Any]] = []
     sessions: list[Any] = []
-    count = 12_000
-    path = write(tmp_path / "x.parquet", small(count), units=500)
+    count = 4_000
+    path = write(tmp_path / "x.parquet", small(count), units=200)
     data = ps.Data(path, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
 
     def prepare(session: Any) -> None:
@@ -59,7 +59,7 @@ def test_machines_join_and_leave_and_every_row_is_fed_once(
             if 0 < number < 3 and fields.get("step", 0) >= 10 * number:
                 session.resize(*MACHINES[number])
 
-        session.hosts._class = ray.remote(slow_host(0.005))
+        session.hosts._class = ray.remote(slow_host(0.015))
         session.listen(Heard(lambda roles: begun.append(session.hosts.actors.copy()), told))
         sessions.append(session)
 
