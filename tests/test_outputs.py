@@ -258,13 +258,13 @@ def test_told_to_end(tmp_path):
     script = "from pstranspile.runtime.files import outputs\nimport os, signal\nreal = outputs.os.rename\n"
     script += "outputs.exchange = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
     script += "import sys\nfrom pstranspile.__main__ import main\nsys.exit(main())"
-    write_outputs(tmp_path / "out", {**COMPILED, "trainer_0.ir": b"old"})
+    write_outputs(tmp_path / "out", {**COMPILED, "trainer_0.ir": b"ir 1\n"})
     job = ["compile", str(ROOT / "examples" / "regression.ir"), "--pservers", "2", "-o", str(tmp_path / "out")]
     ended = subprocess.run([sys.executable, "-c", script, *job], capture_output=True, text=True)
     told = f"interrupted: {tmp_path / 'out'} was not written\n"
     assert (ended.returncode, ended.stderr) == (143, told)
     assert os.listdir(tmp_path) == ["out"]
-    assert content(tmp_path / "out") == {**COMPILED, "trainer_0.ir": b"old"}
+    assert content(tmp_path / "out") == {**COMPILED, "trainer_0.ir": b"ir 1\n"}
 
 
 def test_one_file(tmp_path):

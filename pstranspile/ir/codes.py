@@ -243,6 +243,7 @@ OwnCode = Literal[
     "unknown-word",
     "unreferenced-block",
     "unwritten-gradient",
+    "update-role",
     "update-variables",
     "updates-itself",
     "usage",

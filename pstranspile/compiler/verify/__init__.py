@@ -21,7 +21,7 @@ from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise
 from pstranspile.ir.expect import expect_module, suggesting
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, Program, SourceText, TensorType, Var
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops import facts_of, is_optimizer
 
 __all__ = ["require_blocks", "verify", "verify_program"]
@@ -46,6 +46,7 @@ def check_training(module: Module, *, initialised_here: bool = False) -> Iterato
     if not updates or any(facts_of(kind).communicates in ("request", "server") for kind in types):
         return
     written = _written(main)
+    yield from _roles(updates)
     yield from _gradients(main.main_block, updates, written)
     startup = module.programs.get(STARTUP)
     initialised = _written(startup) if startup is not None else None
@@ -64,6 +65,19 @@ def check_training(module: Module, *, initialised_here: bool = False) -> Iterato
         names = ", ".join([var_text(var.name) for var in idle[:_SHOWN]]) + (", ..." if len(idle) > _SHOWN else "")
         message = f"no op updates {names}; `trainable=false` on a parameter says that this is meant"
         yield _at("parameter-not-updated", message, idle[0])
+
+
+def _roles(updates: list[Op]) -> Iterator[Diagnostic]:
+    """Findings about optimizers that the roles of ops do not tell from the rest of the step."""
+    for op in updates:
+        name = op.input("Param")
+        if name is not None and name in op.output_names and not op.role & OpRole.OPTIMIZE:
+            pair = ", ".join(var_text(one) for one in (name, op.input("Grad")) if one)
+            message = (
+                f"it updates {var_text(name)} without the role `optimize`, so every trainer of a cluster does this by "
+                f"itself: `: optimize({pair})` makes it an update"
+            )
+            yield at_op("update-role", message, op, severity=Severity.WARNING)
 
 
 def _severity(wrong: bool) -> Severity:

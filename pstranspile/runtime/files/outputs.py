@@ -455,7 +455,8 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
     place, files = Path(folder), dict.fromkeys(names, b"")
     read = [*inputs]
     with _told(place):
-        for name in [*files, *stale_files(place, files)]:
+        stale = stale_files(place, files)
+        for name in [*files, *stale]:
             _require_other(place / name, read)
         there = [name for name in files if os.path.lexists(place / name)] if PLAN_FILE in files else []
         known = _machines_of(place / PLAN_FILE) if PLAN_FILE in there else set[str]()
@@ -467,6 +468,9 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
             if name not in (PLAN_FILE, START_FILE) and name.partition(".")[0] not in (known or ()):
                 message = "it is there, and no plan.json says that `compile` wrote it; name another folder"
                 _foreign(place / name, message)
+        for name in [*there, *stale]:
+            if is_role(name.partition(".")[0]):
+                _require_kind(place / name, name.rpartition(".")[2])
 
 
 def _is_blank(file: Path) -> bool:

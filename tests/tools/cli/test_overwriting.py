@@ -208,6 +208,16 @@ def test_a_smaller_job_removes_what_a_larger_one_has_left_and_says_so(capsys: py
     assert sorted(os.listdir("out")) == ["notes.txt", "plan.json", "pserver_0.ir", "trainer_0.ir", "trainer_7.ir"]
 
 
+@pytest.mark.parametrize("name", ["trainer_0.main.pb", "trainer_0.ir", "pserver_0.startup.pb"])
+@pytest.mark.parametrize("emit", ["ir", "pb"])
+def test_a_file_of_a_role_that_no_compile_has_written_stays(name: str, emit: str, capsys: pytest.CaptureFixture[str]):
+    """Neither removed as what an earlier compile has left, nor replaced."""
+    assert main(["compile", "net.ir", *JOB, "-o", "jobs"]) == 0
+    Path("jobs", name).write_text("my own")
+    told = refused(capsys, "compile", "net.ir", *JOB, "-o", "jobs", "--emit", emit)
+    assert f"jobs/{name}: error[output-foreign]: it is there, and is no " in told
+
+
 def test_states_that_servers_of_an_earlier_run_have_left(capsys: pytest.CaptureFixture[str]):
     """A new run does not begin with them: its trainers would be at the first step."""
     Path("states").mkdir()
