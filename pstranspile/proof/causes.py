@@ -549,7 +549,9 @@ class Suspicion:
     def causes(self) -> list[Cause]:
         """The ops that cause differences, in the order of the program: of each op type and its gradient op the first.
 
-        The suspects of one type are tried together: a quotient of two sums may fit although neither sum does.
+        The suspects of one type are tried together: a quotient of two sums may fit although neither sum does. A cast
+        passes on what another op has made, such as a count that can't be taken for a part of the whole count, so it is
+        a cause only where nothing else is found.
         """
         ops = self.half.program.main_block.ops
         if not self.misfits(range(len(ops)))[0]:
@@ -560,8 +562,9 @@ class Suspicion:
             alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
         result: list[Cause] = []
         found = 0
-        for group in list(alike.values())[:TRIED]:
-            if found == MOST:
+        passing = alike.pop("cast", [])
+        for group in [*alike.values(), passing][:TRIED]:
+            if found == MOST or (group is passing and result):
                 break
             by_all = self.misfits(group)[0] - remaining
             likely, doubtful = list[Cause](), list[Cause]()
