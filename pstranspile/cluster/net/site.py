@@ -425,8 +425,13 @@ class Site:
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more bytes of answers unconfirmed than it may, with `size` more."""
+        more = self.more_held()
+        return more is not None and peer.held + size > MOST_HELD + more
+
+    def more_held(self) -> int | None:
+        """The bytes of answers that a trainer may leave unread beyond `MOST_HELD`; None if nothing is limited."""
         variables = self._first(lambda one: one.variable_bytes())
-        return variables is not None and peer.held + size > MOST_HELD + MORE_HELD * variables
+        return None if variables is None else MORE_HELD * variables
 
     def require_room(self, peer: Peer) -> None:
         """Raises WireError if too many bytes of a trainer's messages wait until other trainers are as far."""
