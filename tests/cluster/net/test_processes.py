@@ -178,10 +178,22 @@ def test_a_kept_state_that_does_not_fit_is_refused(
     state: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever has changed it has given it its hash."""
-    compiled(tmp_path / "job")
+    job = compiled(tmp_path / "job")
+    if state:
+        state = {"@job": job.hash, **state}
     write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
     assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
     assert "error[cluster-kept]: does not fit the job, or was changed: KeyError: " in capsys.readouterr().err
+
+
+def test_a_kept_state_of_another_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs of one program have the same variables, so that nothing else tells their states apart."""
+    job = compiled(tmp_path / "job")
+    state = {"@job": "0123456789abcdef", "@peers": {}, "@in": {}, "@out": {}, "@announced": []}
+    write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
+    assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
+    told = f"error[cluster-kept]: is of another job: 0123456789ab, not {job.hash[:12]}; give this one another folder"
+    assert told in capsys.readouterr().err
 
 
 def test_what_is_fetched_is_known_before_any_process_begins(
