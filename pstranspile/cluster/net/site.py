@@ -455,6 +455,7 @@ class Site:
             "token": self.terms.token,
             "incarnation": self.incarnation,
             "role": self.role,
+            "to": role,
             "received": peer.received,
             "knows": peer.incarnation,
             "joins": self.joins,
@@ -465,6 +466,8 @@ class Site:
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Admits another process that has connected, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
+        if fields.get("to", self.role) != self.role:
+            raise Objection(f"{fields['to']} was expected at this address, where {self.role} listens")
         if fields["role"] not in self._comers:
             raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -250,6 +251,26 @@ def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done
     supervisor = Supervisor({"pserver_0": member}, restarts=1)
     assert supervisor.run() == done
     assert member.starts == (1 if done else 2)
+
+
+def test_a_trainer_says_at_which_address_another_server_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(tmp_path / "job")
+    ports = Ports(2)
+    servers = ",".join(ports.addresses)
+    start = [sys.executable, "-m", "pstranspile", "start", str(tmp_path / "job"), "--servers", servers, "--role"]
+    processes = [subprocess.Popen([*start, f"pserver_{number}"]) for number in (0, 1)]
+    try:
+        swapped = ",".join(reversed(ports.addresses))
+        assert main(["start", str(tmp_path / "job"), "--role", "trainer_0", "--servers", swapped, "--steps", "1"]) == 1
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        ports.close()
+    told = capsys.readouterr().err
+    assert re.search(
+        r"pserver_(.) at \S+ refuses trainer_0: pserver_\1 was expected at this address, where pserver_", told
+    )
 
 
 def test_a_trainer_says_which_server_it_does_not_find(tmp_path: Path) -> None:
