@@ -205,8 +205,11 @@ class StateKeeper(SiteListener):
         self.site.run(lambda: self._writing is None and (not self._behind or self._failed is not None))
 
     def end(self) -> None:
-        """Removes the saved state at the end of the job."""
-        self.file.unlink(missing_ok=True)
+        """Removes the saved state at the end of the job, or tells why it stays."""
+        try:
+            self.file.unlink(missing_ok=True)
+        except OSError as problem:
+            tell(self.server.name, f"its state {self.file} is needed no more, but can't be removed: {problem.strerror}")
         if self.journal is not None:
             self.journal.end()
 
