@@ -66,7 +66,8 @@ class CallService(NamedTuple):
     The function answers the call, now or later; `lost` is called when a caller gives up waiting. `most` calls may be
     open at once. For a call of more than `SMALL_CALL` bytes, `room` returns how many bytes it may have; its arguments
     are the method, the first bytes of the message and whether the caller is known. `callers` is how many unknown
-    callers may bring large calls at the same time.
+    callers may bring large calls at the same time. `more_unread` returns how many bytes of answers a caller may leave
+    unread beyond those that any caller may.
     """
 
     name: str
@@ -75,3 +76,4 @@ class CallService(NamedTuple):
     lost: Callable[[Caller, int], None] = lambda caller, call: None
     room: Callable[[str, Bytes, bool], int] = lambda method, begin, known: LARGE_CALL if known else 0
     callers: int = 1
+    more_unread: Callable[[], int] = lambda: 0

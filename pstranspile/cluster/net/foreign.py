@@ -17,7 +17,7 @@ import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -43,6 +43,8 @@ _HEAD = struct.Struct("<4sIQII")
 """A mark, the check sums of head and call in one number, the size of the call, its method and its trainer."""
 
 _MARK = b"call"
+_LOST = b"lost".ljust(_HEAD.size + 4, b"\0")
+"""What stands in place of the first head of a file that lacks calls, where the file can't be renamed."""
 
 
 class Entry(NamedTuple):
@@ -95,8 +97,14 @@ class Journal:
         self.problem = str(problem.strerror)
         self.close()
         file = self._file(number)
-        if file.exists():
-            file.rename(f"{file}.lost")  # renaming needs no space on a full disk
+        try:
+            if file.exists():
+                file.rename(f"{file}.lost")  # renaming needs no space on a full disk
+        except OSError:  # nothing in the folder can be renamed, but the file may still be written to
+            with suppress(OSError):
+                handle = os.open(file, os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0))
+                with os.fdopen(handle, "wb", buffering=0) as whole:
+                    whole.write(_LOST)
 
     def add(self, method: str, trainer: int, data: Bytes, check_sum: int) -> None:
         """Writes a call, before it is answered. If that fails, the state must be saved again."""
@@ -116,10 +124,13 @@ class Journal:
             self._give_up(problem, self.number)
 
     def forget(self, before: int) -> None:
-        """Removes the files before this one, as a state on disk contains their calls."""
+        """Removes the files before this one, as a state on disk contains their calls. Files that can't be removed stay,
+        as nobody reads them any more.
+        """
         for number, path in list(self._files()):
-            if number < before and (path.is_symlink() or not path.is_dir()):
-                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                if number < before and (path.is_symlink() or not path.is_dir()):
+                    path.unlink(missing_ok=True)
 
     def read(self, since: int) -> Iterator[Entry]:
         """Yields the calls in files from this number on, in order. A call that was written in part was never answered,
@@ -156,6 +167,8 @@ def _entries(path: Path) -> Iterator[Entry]:
         while size - file.tell() >= _HEAD.size + 4:
             head = file.read(_HEAD.size)
             mark, check_sum, length, method, trainer = _HEAD.unpack(head)
+            if mark == _LOST[: len(mark)]:
+                raise _refused(path, "lacks calls of Fluid's trainers that were answered")
             if mark != _MARK or struct.unpack("<I", file.read(4))[0] != zlib.crc32(head) or method >= len(METHODS):
                 raise _refused(path, "is damaged: the check sum of a call is another")
             if length > LARGE_CALL:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from pstranspile.cluster.net.calls import LARGE_CALL, SMALL_CALL, STATUSES, CallRefused, CallService
 from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading
+from pstranspile.cluster.net.terms import MOST_HELD
 from pstranspile.cluster.net.values import Bytes, WireError
 
 # Frames and headers are read here, not by the library `h2`: trainers of Fluid make hundreds of calls in a step, and a
@@ -423,6 +424,8 @@ class _Stream:
         """The frame with which the answer begins, until it is sent."""
         self.answer: deque[memoryview] | None = None
         """The rest of the answer, which is still to be sent."""
+        self.size = 0
+        """The bytes of the answer."""
 
 
 class Http2(Reading):
@@ -478,10 +481,15 @@ class Http2(Reading):
         self._gathers = False
         """Whether a turn is in progress, so that replies are collected."""
         self._replies: deque[int] = deque()
-        self._answers: deque[int] = deque()
         self._crumbs: deque[int] = deque()
         """For each small piece of an answer that may be unread, the number of pieces that the channel has sent once it
-        is sent; `_replies` and `_answers` likewise for replies and answers.
+        is sent; `_replies` likewise for replies.
+        """
+        self._answers: deque[tuple[int, int]] = deque()
+        """Likewise for answers, also those to calls that the client has reset, each with its size in bytes."""
+        self._answered = 0
+        """The bytes of answers that are not sent to their ends. The smallest unsent piece keeps a whole answer in
+        memory.
         """
         settings = (
             (_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME),
@@ -518,6 +526,12 @@ class Http2(Reading):
     def held(self) -> int:
         """The bytes of calls that are not complete."""
         return self._held
+
+    @property
+    def unread(self) -> int:
+        """The bytes of answers that the client has not read to their ends."""
+        self._unread_answers()
+        return self._answered
 
     def look(self) -> None:
         """Determines whether any byte was received or sent since the last look."""
@@ -657,7 +671,7 @@ class Http2(Reading):
         if number > self._last:
             self._last = number
             self._calls += 1
-            if len(self._streams) + self._unread(self._answers) > self._service.most:
+            if len(self._streams) + self._unread_answers() > self._service.most:
                 self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))
                 return
             stream = self._streams[number] = _Stream(self._initial)
@@ -748,6 +762,8 @@ class Http2(Reading):
         self._answering.pop(number, None)
         if not stream.taken:
             self._held -= len(stream.body)
+        if stream.answer is not None:
+            self._answers.append((self._channel.queued, stream.size))
 
     def _set(self, flags: int, number: int, data: memoryview) -> None:
         if number or len(data) % 6:
@@ -795,11 +811,18 @@ class Http2(Reading):
             self._fail("the client does not read what it is answered")
 
     def _unread(self, ends: deque[int]) -> int:
-        """How many replies, or answers, have not been sent yet."""
+        """How many replies, or small pieces of answers, have not been sent yet."""
         sent = self._channel.queued - self._channel.unsent
         while ends and ends[0] <= sent:
             ends.popleft()
         return len(ends)
+
+    def _unread_answers(self) -> int:
+        """How many answers to calls that are over have not been sent yet."""
+        sent = self._channel.queued - self._channel.unsent
+        while self._answers and self._answers[0][0] <= sent:
+            self._answered -= self._answers.popleft()[1]
+        return len(self._answers)
 
     def _more(self, _flags: int, number: int, data: memoryview) -> None:
         """Widens the window of the client."""
@@ -828,11 +851,17 @@ class Http2(Reading):
     # sending
 
     def answer(self, call: int, pieces: Sequence[Bytes]) -> None:
-        """Answers a call with a message, in pieces; does nothing if the call is over."""
+        """Answers a call with a message, in pieces; does nothing if the call is over. Ends the connection of a client
+        that has not read too many bytes of its answers.
+        """
         stream = self._streams.get(call)
         if stream is None or stream.answer is not None:
             return
-        stream.answer = length_prefixed(pieces)
+        stream.answer, stream.size = length_prefixed(pieces), sum(map(len, pieces))
+        self._answered += stream.size
+        if self._answered > MOST_HELD and self.unread > MOST_HELD + self._service.more_unread():
+            self._fail(f"the client leaves {self._answered} bytes of answers unread")
+            return
         stream.head = _frame(_HEADERS, _END_HEADERS, call, _RESPONSE)
         self._answering[call] = stream
         self._pump((call,))
@@ -850,7 +879,8 @@ class Http2(Reading):
     def _pump(self, numbers: Sequence[int] | None = None) -> None:
         """Sends as much of all answers, or of those of some streams, as the client takes."""
         pieces: list[Bytes] = []
-        ended = crumbs = 0
+        ended: list[int] = []
+        crumbs = 0
         for number in list(self._answering) if numbers is None else numbers:
             stream = self._answering[number]
             assert stream.answer is not None
@@ -868,10 +898,10 @@ class Http2(Reading):
             if not stream.answer:
                 pieces.append(_frame(_HEADERS, _END_HEADERS | _END_STREAM, number, _DONE))
                 del self._streams[number], self._answering[number]
-                ended += 1
+                ended.append(stream.size)
         if pieces:
             self._channel.send(pieces)
-            self._answers.extend([self._channel.queued] * ended)
+            self._answers.extend((self._channel.queued, size) for size in ended)
             if crumbs:
                 self._crumbs.extend([self._channel.queued] * crumbs)
                 if self._unread(self._crumbs) > MOST_CRUMBS:

@@ -425,8 +425,13 @@ class Site:
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more bytes of answers unconfirmed than it may, with `size` more."""
+        more = self.more_held()
+        return more is not None and peer.held + size > MOST_HELD + more
+
+    def more_held(self) -> int | None:
+        """The bytes of answers that a trainer may leave unread beyond `MOST_HELD`; None if nothing is limited."""
         variables = self._first(lambda one: one.variable_bytes())
-        return variables is not None and peer.held + size > MOST_HELD + MORE_HELD * variables
+        return None if variables is None else MORE_HELD * variables
 
     def require_room(self, peer: Peer) -> None:
         """Raises WireError if too many bytes of a trainer's messages wait until other trainers are as far."""
@@ -450,6 +455,7 @@ class Site:
             "token": self.terms.token,
             "incarnation": self.incarnation,
             "role": self.role,
+            "to": role,
             "received": peer.received,
             "knows": peer.incarnation,
             "joins": self.joins,
@@ -460,6 +466,8 @@ class Site:
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Admits another process that has connected, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
+        if fields.get("to", self.role) != self.role:
+            raise Objection(f"{fields['to']} was expected at this address, where {self.role} listens")
         if fields["role"] not in self._comers:
             raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation

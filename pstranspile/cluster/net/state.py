@@ -31,6 +31,9 @@ from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 
+_JOB = "@job"
+"""The key of a saved state with the hash of the job that the server takes part in."""
+
 _PEERS = "@peers"
 """The key of a saved state with the processes that the server talks to."""
 
@@ -110,6 +113,10 @@ class StateKeeper(SiteListener):
 
     def _take_back(self, snapshot: Snapshot) -> None:
         state = dict(snapshot.state)
+        job, own_job = str(state.pop(_JOB)), self.site.terms.job
+        if job != own_job:
+            told = f"is of another job: {job[:12]}, not {own_job[:12]}; give this one another folder"
+            raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))])
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
         links_in, links_out = state.pop(_IN), state.pop(_OUT)
         calls, number = state.pop(_CALLS, ({}, 0))
@@ -198,8 +205,11 @@ class StateKeeper(SiteListener):
         self.site.run(lambda: self._writing is None and (not self._behind or self._failed is not None))
 
     def end(self) -> None:
-        """Removes the saved state at the end of the job."""
-        self.file.unlink(missing_ok=True)
+        """Removes the saved state at the end of the job, or tells why it stays."""
+        try:
+            self.file.unlink(missing_ok=True)
+        except OSError as problem:
+            tell(self.server.name, f"its state {self.file} is needed no more, but can't be removed: {problem.strerror}")
         if self.journal is not None:
             self.journal.end()
 
@@ -216,7 +226,13 @@ class StateKeeper(SiteListener):
         }
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
         snapshot = take_snapshot(self.server, {}, tables=False)
-        own: dict[str, Any] = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
+        own: dict[str, Any] = {
+            _JOB: self.site.terms.job,
+            _PEERS: peers,
+            _IN: links_in,
+            _OUT: links_out,
+            _ANNOUNCED: list(self.server.announced),
+        }
         if self.foreign is not None:
             own[_CALLS] = self.foreign.state(), number
         return snapshot._replace(state={**snapshot.state, **own})

@@ -49,6 +49,9 @@ MOST_ACCEPTED = 16
 MOST_CALLERS = 16
 """The most connections of known gRPC clients for each trainer of the job."""
 
+MOST_ANSWERS = 1 << 32
+"""The most bytes of answers that the known gRPC clients may leave unread together, besides some for each trainer."""
+
 _TOUCHED = 1 << 20
 """Bytes of a frame for which memory is allocated as soon as its header has come."""
 
@@ -398,6 +401,10 @@ class Listener:
         if sum(one.held for one in callers) > MOST_BODIES:
             most = max(callers, key=lambda one: one.held)
             most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
+        unread = sum(one.unread for one in callers)
+        if unread > MOST_ANSWERS and unread > MOST_ANSWERS + self.service.callers * self.service.more_unread():
+            most = max(callers, key=lambda one: one.unread)
+            most.leave(f"{unread} bytes of answers on all connections are not read, and most of them are its own")
 
     def close(self) -> None:
         """Stops listening."""

@@ -330,7 +330,10 @@ class FluidService(ForeignTrainers):
     def service(self) -> CallService:
         """The gRPC service with the methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
-        return CallService(calls.SERVICE, methods, self._most, self._lost, self._room, len(self.trainers))
+        return CallService(
+            calls.SERVICE, methods, self._most, self._lost, self._room, len(self.trainers),
+            lambda: self.site.more_held() or 0,
+        )  # fmt: skip
 
     def state(self) -> dict[str, Any]:
         """The state to save together with the server's state and the journal of later calls."""

@@ -80,3 +80,19 @@ def test_nobody_waits_for_a_slow_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not trained_as_simulated(tmp_path)
     assert updates == sorted(updates)
     assert max(later - one for one, later in pairwise(updates)) > 1
+
+
+def test_a_state_that_can_not_be_removed_at_the_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All is done by then: the process ends well."""
+    unlink = Path.unlink
+
+    def denied(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "pserver_0.kept":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", denied)
+    assert not trained_as_simulated(tmp_path)
+    assert "pserver_0.kept is needed no more, but can't be removed: Permission denied" in capsys.readouterr().err

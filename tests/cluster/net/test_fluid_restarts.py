@@ -185,3 +185,30 @@ def test_a_full_disk_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(journal.read(second)) == [Entry("SendVariable", 0, b"abc")]
     journal.forget(second)
     assert [path.name for path in tmp_path.iterdir()] == [f"pserver_0.calls.{second}"]
+
+
+def test_a_folder_that_can_not_be_changed_is_marked_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes on, as on a full disk; who continues from the folder is told that calls are missing."""
+
+    def denied(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    opened = os.open
+    journal = Journal(str(tmp_path), "pserver_0")
+    first = journal.begin_file()
+    journal.add("SendVariable", 0, b"abc", 891568578)
+    with monkeypatch.context() as folder:
+        folder.setattr(Path, "rename", denied)
+        folder.setattr(Path, "unlink", denied)
+        folder.setattr("os.open", lambda path, flags, *mode: denied() if flags & os.O_CREAT else opened(path, flags))
+        journal.begin_file()
+        journal.add("SendVariable", 0, b"abc", 891568578)
+        journal.forget(9)
+        assert journal.problem == "Permission denied"
+    with pytest.raises(DiagnosticError, match="lacks calls of Fluid's trainers that were answered"):
+        list(journal.read(first))
+    second = journal.begin_file()
+    assert not journal.problem
+    assert not list(journal.read(second))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -178,10 +179,22 @@ def test_a_kept_state_that_does_not_fit_is_refused(
     state: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever has changed it has given it its hash."""
-    compiled(tmp_path / "job")
+    job = compiled(tmp_path / "job")
+    if state:
+        state = {"@job": job.hash, **state}
     write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
     assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
     assert "error[cluster-kept]: does not fit the job, or was changed: KeyError: " in capsys.readouterr().err
+
+
+def test_a_kept_state_of_another_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs of one program have the same variables, so that nothing else tells their states apart."""
+    job = compiled(tmp_path / "job")
+    state = {"@job": "0123456789abcdef", "@peers": {}, "@in": {}, "@out": {}, "@announced": []}
+    write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
+    assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
+    told = f"error[cluster-kept]: is of another job: 0123456789ab, not {job.hash[:12]}; give this one another folder"
+    assert told in capsys.readouterr().err
 
 
 def test_what_is_fetched_is_known_before_any_process_begins(
@@ -238,6 +251,26 @@ def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done
     supervisor = Supervisor({"pserver_0": member}, restarts=1)
     assert supervisor.run() == done
     assert member.starts == (1 if done else 2)
+
+
+def test_a_trainer_says_at_which_address_another_server_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(tmp_path / "job")
+    ports = Ports(2)
+    servers = ",".join(ports.addresses)
+    start = [sys.executable, "-m", "pstranspile", "start", str(tmp_path / "job"), "--servers", servers, "--role"]
+    processes = [subprocess.Popen([*start, f"pserver_{number}"]) for number in (0, 1)]
+    try:
+        swapped = ",".join(reversed(ports.addresses))
+        assert main(["start", str(tmp_path / "job"), "--role", "trainer_0", "--servers", swapped, "--steps", "1"]) == 1
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        ports.close()
+    told = capsys.readouterr().err
+    assert re.search(
+        r"pserver_(.) at \S+ refuses trainer_0: pserver_\1 was expected at this address, where pserver_", told
+    )
 
 
 def test_a_trainer_says_which_server_it_does_not_find(tmp_path: Path) -> None:

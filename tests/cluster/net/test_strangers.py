@@ -784,6 +784,55 @@ def test_small_pieces_of_answers_that_are_not_read_are_few() -> None:
     assert line.unsent < 3 * MOST_CRUMBS
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_answers_that_are_not_read_have_few_bytes(reset: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first byte of an answer, while it is not sent, keeps the whole answer, also of a call that is reset."""
+    monkeypatch.setattr(http2, "MOST_HELD", 3 << 20)
+    answer = {"say": lambda caller, call, data: caller.answer(call, [bytes(1 << 20)])}
+    http, line = end(CallService("s", answer, 20, more_unread=lambda: 1 << 20), known=True)
+
+    def call(number: int) -> None:
+        say(http, http2_frame(HEADERS, 0x4, number, BLOCK) + http2_frame(DATA, 0x1, number, message(b"")))
+        if reset:
+            say(http, http2_frame(RESET, 0, number, bytes(4)))
+
+    say(http, http2_frame(SETTINGS, 0, 0, b"\0\4\0\0\0\1"))
+    for number in (1, 3, 5, 7):
+        call(number)
+    assert not line.reasons
+    assert http.unread == 4 << 20
+    call(9)
+    assert line.reasons == ["the client leaves 5242880 bytes of answers unread"]
+
+
+def test_answers_that_are_read_may_have_any_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "MOST_HELD", 2 << 20)
+    service = CallService("s", {"say": lambda caller, call, data: caller.answer(call, [bytes(1 << 20)])}, 4)
+    http, line = end(service, known=True)
+    say(http, http2_frame(SETTINGS, 0, 0, b"\0\4\x7f\0\0\0") + http2_frame(WINDOW, 0, 0, b"\x7e\0\0\0"))
+    for number in range(1, 41, 2):
+        line.unsent = 0
+        say(http, http2_frame(HEADERS, 0x4, number, BLOCK) + http2_frame(DATA, 0x1, number, message(b"")))
+    assert not line.reasons
+    line.unsent = 0
+    assert http.unread == 0
+
+
+def test_unread_answers_of_all_connections_are_counted(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MOST_ANSWERS", 50_000)
+    large, small = port.connect(let_in=True), port.connect(let_in=True)
+    for sock, size in ((large, 40_000), (small, 20_000)):
+        sock.sendall(http2_frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0"))
+        sock.sendall(BEGUN + http2_frame(DATA, 0x1, 1, message(bytes(size))))
+    port.turns(8)
+    for _ in range(2):  # what is being closed does not count any more
+        port.clock.time += 0.6
+        port.turns(2)
+    assert is_over(large)
+    assert not is_over(small)
+    assert "60000 bytes of answers on all connections are not read" in port.lines[0]
+
+
 def test_large_answers_do_not_count_as_unread_replies() -> None:
     """A client that pings while it reads a long answer is no enemy."""
     http, line = end(SERVICE, known=True)
@@ -963,6 +1012,7 @@ def test_whatever_is_said_the_books_are_kept(said: list[Any], known: bool, answe
         unfinished = [stream for stream in http._streams.values() if not stream.taken]
         assert http._held == sum(len(stream.body) for stream in unfinished)
         assert http._answering.items() <= http._streams.items()
+        assert http.unread == 70_000 * (len(http._answering) + len(http._answers)) or http._over
         assert len(http._streams) <= 5
         assert len(line.reasons) <= 1
         assert bool(line.reasons) == http._over

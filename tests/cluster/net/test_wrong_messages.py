@@ -641,6 +641,23 @@ def test_no_server_comes_to_a_server(role: str, at: str) -> None:
     beside.end()
 
 
+def test_a_trainer_that_comes_to_another_server_is_told_and_not_given_up() -> None:
+    """Its address is wrong, not the trainer: with the right one it takes part."""
+    two = ps.compile(ps.load(PROGRAM), ps.Job(pservers=2, trainers=1))
+    beside = Beside(JobFolder(dict(two.roles()), "job", 2), fed(), STEPS, "trainer_0")
+    said = connected(beside, beside.addresses["pserver_1"], "trainer_0", to="pserver_0")
+    assert json.loads(said.answer[1][frames.HEADER_SIZE :]) == {
+        "again": False,
+        "reason": "pserver_0 was expected at this address, where pserver_1 listens",
+    }
+    said.end()
+    for server in ("pserver_0", "pserver_1"):
+        trainer = connected(beside, beside.addresses[server], "trainer_0", to=server)
+        trainer.say(trainer.message(kinds.COMPLETE, target=server))
+        trainer.end()
+    beside.end()
+
+
 def test_no_trainer_comes_to_one_after_it() -> None:
     three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
     beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
