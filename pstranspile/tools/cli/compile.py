@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
-from pstranspile.ir.diagnostics import cluster_of, did_you_mean
+from pstranspile.ir.diagnostics import cluster_of, did_you_mean, shell_line
 from pstranspile.ir.model import Program
 from pstranspile.ops.programs.modules import STEP
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
@@ -214,7 +213,7 @@ _SHOWN = 8
 def _check_command(options: argparse.Namespace) -> str:
     """`pstranspile check` for the same input and job."""
     words = ["pstranspile", "check", options.input, *job_words(options)]
-    return shlex.join([*words, *(["--plan", options.plan] if options.plan else [])])
+    return shell_line([*words, *(["--plan", options.plan] if options.plan else [])])
 
 
 def _check(folder: str, files: Mapping[str, bytes]) -> int:

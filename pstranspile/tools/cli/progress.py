@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import unicodedata
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from time import perf_counter
 from typing import TextIO
 
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
 from pstranspile.tools.cli.report import Reported, report, status_of
 from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in
 
@@ -204,7 +203,7 @@ class Keeping:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
             print(
                 f"{self.folder}: {what} {' and '.join(new)}, "
-                f"to go on from with --resume {shlex.quote(self.folder)}{self._made}",
+                f"to go on from with --resume {shell_word(self.folder)}{self._made}",
                 file=sys.stderr,
             )
 
