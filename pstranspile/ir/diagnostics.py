@@ -356,8 +356,10 @@ def _one(
     head = f"{label}{tag}:"
     if colour:
         head = f"{_COLOURS[label]}{head}{_RESET}"
-    place = _INVISIBLE.sub("?", _cut(_place(location, column, subject)))
-    message = "\n".join([_INVISIBLE.sub("?", _cut(line)) for line in message.split("\n")])
+    place = in_one_line(_cut(_place(location, column, subject)))
+    # Only a note may have several lines, such as those of a traceback.
+    parts = message.split("\n") if label == "note" else [message]
+    message = "\n".join([in_one_line(_cut(part)) for part in parts])
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
 
 

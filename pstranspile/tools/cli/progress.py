@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TextIO
 
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, in_one_line, shell_word
 from pstranspile.tools.cli.report import Reported, report, status_of
 from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in
 
@@ -188,7 +188,8 @@ class Keeping:
         self._begun = bool(self.folder)
         if self._resumed and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
-            print(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}", file=sys.stderr)
+            told = f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}"
+            print(in_one_line(told), file=sys.stderr)
 
     @property
     def new(self) -> list[str]:

@@ -65,3 +65,19 @@ def test_shell_line(word: str):
     assert not re.search(f"[{HIDDEN}]", line)
     shown = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
     assert shown == word.encode("utf-8", "surrogateescape") + "|é|".encode()
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["verify", f"{EVIL}.ir"], 1),
+        (["run", "variable.ir", "--steps", "1", "--fetch", EVIL + "x"], 1),
+        (["run", "variable.ir", "--steps", "1", "--fetch", "z"], 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_messages(command: list[str], status: int, capfd: pytest.CaptureFixture[str]):
+    assert main(command) == status
+    err = capfd.readouterr().err
+    assert WRITTEN in err
+    assert not re.search(f"[{HIDDEN}]", err.replace("\n", ""))
