@@ -74,7 +74,7 @@ def test_shell_line(word: str):
         (["run", "variable.ir", "--steps", "1", "--fetch", EVIL + "x"], 1),
         (["run", "variable.ir", "--steps", "1", "--fetch", "z"], 1),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
+    ids=["file", "fetched", "known"],
 )
 def test_messages(command: list[str], status: int, capfd: pytest.CaptureFixture[str]):
     assert main(command) == status
