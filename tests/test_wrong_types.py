@@ -43,6 +43,20 @@ class Seven:
         (lambda module, job: ps.compile("net.ir", job), "not a value of type str; load gives that of a file"),
         (lambda module, job: ps.compile(module, {"pservers": 2}), "compile takes a Job, not a value of type dict; Job"),
         (lambda module, job: ps.verify(module.main), "verify takes a Module"),
+        (lambda module, job: ps.check(module, {"pservers": 2}), "check takes a Job, not a value of type dict; Job"),
+        (lambda module, job: ps.analyze(module.main, 0), "analyze takes a Steps, not a value of type int"),
+        (
+            lambda module, job: ps.run(module.main, seed="7"),
+            "run takes a whole number as seed, not a value of type str",
+        ),
+        (
+            lambda module, job: ps.run(module.main, seed=7.0),
+            "run takes a whole number as seed, not a value of type float",
+        ),
+        (
+            lambda module, job: ps.run(module.main, stream=""),
+            "a whole number as stream, not a value of type str",
+        ),
         (lambda module, job: ps.dumps(3), "dumps takes a Module, not a value of type int"),
         (lambda module, job: ps.loads(b"ir 1"), "loads takes text, not a value of type bytes"),
         (lambda module, job: DistributeTranspiler({"mode": "pserver"}), "the config is a DistributeTranspilerConfig"),
@@ -254,3 +268,11 @@ def test_machines_that_are_not_there():
         made.trainer(2)
     with pytest.raises(KeyError, match="no server at 'b:1'; the servers are a:1"):
         made.pserver("b:1")
+
+
+def test_seeds_of_other_packages_are_used():
+    text = TEXT.replace("{\n  }", "{\n    temp %w : f32[3]\n    uniform_random() -> Out=%w {shape=[3]}\n  }")
+    program = ps.loads(text).main
+    expected = ps.run(program, fetch=["w"], seed=7)["w"]
+    for seed in (np.int64(7), np.uint8(7), Seven()):
+        assert np.array_equal(ps.run(program, fetch=["w"], seed=seed)["w"], expected)  # pyright: ignore[reportArgumentType]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
+from pstranspile.ir.diagnostics import in_one_line
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import suggesting, wrong_type
 from pstranspile.ir.frozen import FrozenMap
@@ -109,7 +110,8 @@ def render(differences: Iterable[Difference], colour: bool = False, names: tuple
         if difference.place != place:
             place = difference.place
             shown = f" {place}" if place else ""
-            out += [_line("=", f"--- {names[0]}{shown}", colour), _line("=", f"+++ {names[1]}{shown}", colour)]
+            heads = (f"--- {names[0]}{shown}", f"+++ {names[1]}{shown}")
+            out += [_line("=", in_one_line(head), colour) for head in heads]
         out.append(_line("@", f"@@ {difference.heading} @@", colour))
         out += [_line(sign, f"{sign}{text}", colour) for sign, text in difference.lines]
     return "\n".join([*out, ""]) if out else ""

@@ -52,6 +52,34 @@ def visible(text: str, most: int = MOST) -> str:
     return _HIDDEN.sub(_escape, text)
 
 
+def in_one_line(text: str) -> str:
+    """The text as `visible` shows it, of any length."""
+    return visible(text, len(text))
+
+
+def shell_word(text: str) -> str:
+    """The text as one word of a command that can be typed into a shell, in one line, without hidden characters."""
+    from shlex import quote  # imported here because few commands that end well show one
+
+    if not _HIDDEN.search(text):
+        return quote(text)
+    return "$'" + "".join(map(_shell_escape, text)) + "'"
+
+
+def _shell_escape(character: str) -> str:
+    """A character between the quotes of `$'...'`, where hidden ones are their bytes, in octal."""
+    if character in "\\'":
+        return f"\\{character}"
+    if not _HIDDEN.match(character):
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Words as a command that can be typed into a shell, in one line, without hidden characters."""
+    return " ".join(map(shell_word, words))
+
+
 # Suggestions for misspelt names.
 
 
@@ -328,8 +356,10 @@ def _one(
     head = f"{label}{tag}:"
     if colour:
         head = f"{_COLOURS[label]}{head}{_RESET}"
-    place = _INVISIBLE.sub("?", _cut(_place(location, column, subject)))
-    message = "\n".join([_INVISIBLE.sub("?", _cut(line)) for line in message.split("\n")])
+    place = in_one_line(_cut(_place(location, column, subject)))
+    # Only a note may have several lines, such as those of a traceback.
+    parts = message.split("\n") if label == "note" else [message]
+    message = "\n".join([in_one_line(_cut(part)) for part in parts])
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
 
 

@@ -19,7 +19,7 @@ from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word, suggesting
+from pstranspile.ir.expect import MOST_CHECKED, expect, expect_module, expect_number, expect_word, suggesting
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
@@ -234,6 +234,7 @@ def _source(
     Tables that the job makes large are large on the single machine, too.
     """
     expect_module(module, "check")
+    expect(job, Job, "check")
     require_programs(module)
     if job.large_tables:
         result = result or compile(module, job, plan=plan)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pstranspile.ir.diagnostics import cluster_of, counted
+from pstranspile.ir.diagnostics import cluster_of, counted, in_one_line
 
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
@@ -251,7 +251,7 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     head = f"mode {report.mode}, {cluster}, {steps}"
     head += f" of {report.programs}" if report.programs else ""
     different = report.different if report.promised else ()
-    width = max((len(verdict.name) for verdict in (report.verdicts if every else different)), default=4)
+    width = max((len(in_one_line(verdict.name)) for verdict in (report.verdicts if every else different)), default=4)
     most = len(different) if every else SHOWN
     lines = [_verdict(report), head, *(_line(verdict, width) for verdict in different[:most])]
     if len(different) > most:
@@ -260,7 +260,7 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     lines += _conclusion(report, every=every, hint=hint)
     others = [verdict for verdict in report.verdicts if verdict not in different]
     lines += [_line(verdict, width) for verdict in others] if every else _counts(report, others, hint)
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(in_one_line, lines)) + "\n"
 
 
 def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[str]:
@@ -295,7 +295,7 @@ def _figure(verdict: Verdict) -> str:
 
 
 def _line(verdict: Verdict, width: int) -> str:
-    line = f"  {verdict.name:<{width}}  {verdict.kind:<9}  {verdict.equality}"
+    line = f"  {in_one_line(verdict.name):<{width}}  {verdict.kind:<9}  {verdict.equality}"
     if verdict.kind == "metric":
         return line if verdict.equality != DIFFERENT else f"{line}: each trainer has its own"
     if verdict.equality == DIFFERENT:

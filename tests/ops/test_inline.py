@@ -1,10 +1,13 @@
 """Expressions that stand for kernels in generated code give bitwise what the kernels give."""
 
+import math
+
 import numpy as np
 import pytest
 
+from pstranspile.ir.attributes import AttrKind
 from pstranspile.ops import all_schemas
-from pstranspile.runtime.arithmetic import FUNCTIONS
+from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS
 from pstranspile.runtime.kernels.kernel import kernel_of
 from tests.ops.computing import compute
 
@@ -14,9 +17,23 @@ ATTRS = {
     "leaky_relu_grad": {"alpha": 0.1},
     "increment": {"step": 0.7},
 }
+
+
+def floats_of(op_type):
+    """The FLOAT attributes of an op."""
+    return [name for name, spec in all_schemas()[op_type].attrs.items() if spec.kind is AttrKind.FLOAT]
+
+
 SCALES = [{"scale": 0.1}, {"scale": -1.0, "bias": 0.3}, {"scale": 2.9, "bias": 1.7, "bias_after_scale": False}]
 INLINED = [name for name in all_schemas() if (kernel := kernel_of(name)) is not None and kernel.inline is not None]
 CASES = [(name, attrs) for name in INLINED for attrs in (SCALES if name == "scale" else [ATTRS.get(name, {})])]
+NOT_FINITE = [
+    (name, dict.fromkeys(floats, number), kind)
+    for name in INLINED
+    if name != "fill_constant" and (floats := floats_of(name))
+    for number in (math.inf, -math.inf, math.nan)
+    for kind in ("float32", "float64")
+]
 
 
 def expression(op_type, frame):
@@ -38,7 +55,8 @@ ONLY_INTEGERS = ("bitwise_",)
         for op_type, attrs in CASES
         for kind in ("float32", "float64", "int64")
         if (op_type.startswith(INTEGERS) if kind == "int64" else not op_type.startswith(ONLY_INTEGERS))
-    ],
+    ]
+    + NOT_FINITE,
 )
 def test_an_expression_gives_bitwise_what_its_kernel_gives(op_type, attrs, kind):
     schema = all_schemas()[op_type]
@@ -61,7 +79,7 @@ def test_an_expression_gives_bitwise_what_its_kernel_gives(op_type, attrs, kind)
             else f"values[{slot!r}]"
             for slot, value in inputs.items()
         }
-        found = eval(text.format_map(names), {"np": np, **FUNCTIONS, "values": inputs})
+        found = eval(text.format_map(names), {"np": np, **FUNCTIONS, **NUMBERS, "values": inputs})
     expected = frame.find("result")
     assert found.dtype == expected.dtype
     assert found.tobytes() == expected.tobytes()

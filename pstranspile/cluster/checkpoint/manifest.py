@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, cast
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, shell_word
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location
 from pstranspile.runtime.arithmetic import arithmetic_name
@@ -75,7 +74,7 @@ def _written(name: str, value: str) -> str:
 
 def quoted(text: str) -> str:
     """A value as it can be typed in a shell."""
-    return shlex.quote(text)
+    return shell_word(text)
 
 
 def _mend(name: str, before: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, shell_word
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -455,7 +454,7 @@ def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
 
 def _shown_by(imports: str, schema: str, file: str) -> str:
     """A command that prints the names of a file's columns."""
-    return f'python -c "{imports}, sys; print(*{schema}.names)" {shlex.quote(file)}'
+    return f'python -c "{imports}, sys; print(*{schema}.names)" {shell_word(file)}'
 
 
 def _columns_of(mapped: Sequence[Mapped]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
 from pstranspile.cluster.data.tables import chunk_of, reading, type_of
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -659,7 +658,7 @@ def _plain(reason: str) -> str:
 
 def _first_line_of(file: str) -> str:
     """A command that prints the first line of a file."""
-    return f"head -n 1 {shlex.quote(file)}"
+    return f"head -n 1 {shell_word(file)}"
 
 
 def _about_names(names: Sequence[str]) -> list[Note]:

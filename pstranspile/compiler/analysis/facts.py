@@ -14,7 +14,7 @@ from pstranspile.compiler.analysis.tables import (
 from pstranspile.compiler.analysis.updates import Roles, Update, UpdateGroup, find_groups, find_roles, find_updates
 from pstranspile.compiler.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
-from pstranspile.ir.expect import expect_program, suggesting
+from pstranspile.ir.expect import expect, expect_program, suggesting
 from pstranspile.ir.model import Program
 from pstranspile.ir.passes import Steps
 
@@ -45,7 +45,8 @@ def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: boo
     `tables_by_rows`: tables marked `is_distributed` are distributed like other sparse tables, by ranges of rows.
     """
     expect_program(program, "analyze")
-    steps = steps or Steps()
+    steps = Steps() if steps is None else steps
+    expect(steps, Steps, "analyze")
     roles = steps.run("find-roles", find_roles, program.main_block)
     block = program.main_block
     uses = steps.run("find-uses", uses_of, block, roles.moved, names_in(block, roles.moved))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -137,3 +138,6 @@ FUNCTIONS = {
     )
 }
 """The functions that the expressions of kernels may call, in addition to numpy."""
+
+NUMBERS = {"inf": math.inf, "nan": math.nan}
+"""The names in the expressions of kernels of FLOATs that are not finite, as `repr` writes them."""

@@ -17,7 +17,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.ops.shapes import Dims
-from pstranspile.runtime.arithmetic import FUNCTIONS, loops, sum_over
+from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS, loops, sum_over
 from pstranspile.runtime.kernels.kernel import OVER, Run, kernel
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor
 
@@ -214,7 +214,7 @@ def _function(expression: str) -> Run:
     """A function that computes an expression. `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
     names: dict[str, str] = _Names()
     body = expression.format_map(names)
-    return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS})
+    return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS, **NUMBERS})
 
 
 class _Names(dict[str, str]):

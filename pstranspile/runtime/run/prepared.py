@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import expect, expect_program, names_of, suggesting
+from pstranspile.ir.expect import expect, expect_number, expect_program, names_of, suggesting
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp, arguments_of, fail, slot_of
@@ -325,6 +325,12 @@ def run(
         expect(scope, Scope, "run")
     if feed is not None and feed.__class__ is not dict:
         expect(feed, Mapping, "run", "a mapping of what is fed, by name")
+    if seed.__class__ is not int and seed is not None:
+        expect_number(seed, "run", "a whole number as seed")
+        seed = int(seed)
+    if stream.__class__ is not int:
+        expect_number(stream, "run", "a whole number as stream")
+        stream = int(stream)
     known = _known(scope, program, (seed, stream, str(folder)))
     execution = known.execution
     execution.adapt(slices or {}, (*watchers, NotFinite()) if check_nan else tuple(watchers), step)

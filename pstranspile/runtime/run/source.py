@@ -33,7 +33,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import with_defaults
 from pstranspile.ops.attributes import flag, real
-from pstranspile.runtime.arithmetic import FUNCTIONS, either
+from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS, either
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.kernel import OVER, kernel_of
 from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
@@ -390,6 +390,7 @@ class Source(LocalValues):
             "GuardFailed": GuardFailed,
             "Missing": Missing,
             **FUNCTIONS,
+            **NUMBERS,
         }
         self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"], "imul": vars(operator)["imul"]}
         """The globals of the function."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean
+from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -129,7 +129,7 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
         if problem.filename is None and problem.errno in _OF_NO_STREAM:
             name = ""
         hint = "; `ulimit -n` says how many a process may have, and raises it" if problem.errno == errno.EMFILE else ""
-        print(f"pstranspile: error: {name}{problem.strerror or problem}{hint}", file=sys.stderr)
+        print(in_one_line(f"pstranspile: error: {name}{problem.strerror or problem}{hint}"), file=sys.stderr)
         _silence_stdout()
         return FINDINGS
     except MemoryError as problem:

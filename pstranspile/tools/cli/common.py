@@ -17,6 +17,7 @@ from pstranspile.ir.diagnostics import (
     Note,
     did_you_mean,
     error,
+    in_one_line,
     listed,
     nearest,
     raise_errors,
@@ -166,7 +167,7 @@ class Parser(argparse.ArgumentParser):
             from pstranspile.tools.cli.findings import print_errors
 
             print_errors([error("usage", message)])
-        self.exit(2, f"{self.prog}: error: {message}\n`{self.prog} --help` explains the options\n")
+        self.exit(2, f"{self.prog}: error: {in_one_line(message)}\n`{self.prog} --help` explains the options\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Ends the command, by an error of argparse, for a value that is none of the choices."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
-from pstranspile.ir.diagnostics import cluster_of, did_you_mean
+from pstranspile.ir.diagnostics import cluster_of, did_you_mean, in_one_line, shell_line
 from pstranspile.ir.model import Program
 from pstranspile.ops.programs.modules import STEP
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
@@ -184,7 +183,7 @@ def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
                 write_outputs(options.output, files)
                 if stale:
                     told = f"removed, of the earlier compile: {', '.join(stale)}"
-                    print(f"pstranspile compile: {options.output}: {told}", file=sys.stderr)
+                    print(in_one_line(f"pstranspile compile: {options.output}: {told}"), file=sys.stderr)
     if options.timing:
         print(watch.table(), file=sys.stderr)
     return code
@@ -214,7 +213,7 @@ _SHOWN = 8
 def _check_command(options: argparse.Namespace) -> str:
     """`pstranspile check` for the same input and job."""
     words = ["pstranspile", "check", options.input, *job_words(options)]
-    return shlex.join([*words, *(["--plan", options.plan] if options.plan else [])])
+    return shell_line([*words, *(["--plan", options.plan] if options.plan else [])])
 
 
 def _check(folder: str, files: Mapping[str, bytes]) -> int:
@@ -225,7 +224,7 @@ def _check(folder: str, files: Mapping[str, bytes]) -> int:
         sys.stdout.write(text)
         count += 1
     if count:
-        print(f"{folder}: {count} {'file differs' if count == 1 else 'files differ'}", file=sys.stderr)
+        print(in_one_line(f"{folder}: {count} {'file differs' if count == 1 else 'files differ'}"), file=sys.stderr)
     return 1 if count else 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import counted, listed
+from pstranspile.ir.diagnostics import counted, listed, shell_word
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.required import require_programs
 from pstranspile.tools.cli.common import (
@@ -214,7 +213,7 @@ def _write_files(
 
 
 def _next(then: str, path: str) -> list[str]:
-    return [then.format(shlex.quote(path))] if then else []
+    return [then.format(shell_word(path))] if then else []
 
 
 def _about_values(options: argparse.Namespace) -> str:
@@ -236,8 +235,8 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
     written = {**{f"{name}.pb": "pb" for name in module.programs}, "meta.json": "meta"}
     require_own(options.output, written, files_read(options))
     require_kinds(options.output, written)
-    startup = f" --startup {shlex.quote(str(Path(options.output, 'startup.pb')))}" if module.startup else ""
-    main, meta = (shlex.quote(str(Path(options.output, name))) for name in ("main.pb", "meta.json"))
+    startup = f" --startup {shell_word(str(Path(options.output, 'startup.pb')))}" if module.startup else ""
+    main, meta = (shell_word(str(Path(options.output, name))) for name in ("main.pb", "meta.json"))
     then = [f"back to text:  pstranspile import {main}{startup} --meta {meta}"] if "main.pb" in written else []
     with (
         warnings.catch_warnings(),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import DiagnosticError, Note
+from pstranspile.ir.diagnostics import DiagnosticError, Note, in_one_line
 from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.tools.cli.common import count, number, whole
 from pstranspile.tools.cli.report import quoting, report
@@ -156,7 +156,7 @@ def read_feed(
 
 
 def _tell_of_counting(place: str) -> None:
-    print(f"{place}: its batches are counted first; --steps N spares that", file=sys.stderr)
+    print(in_one_line(f"{place}: its batches are counted first; --steps N spares that"), file=sys.stderr)
 
 
 def is_rows(options: argparse.Namespace) -> bool:

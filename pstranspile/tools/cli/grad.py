@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import counted, warning
+from pstranspile.ir.diagnostics import counted, shell_line, warning
 from pstranspile.tools.cli.common import add_input, files_read, load_verified, make_parser, write_text
 from pstranspile.tools.cli.report import quoting, report
 
@@ -53,7 +52,7 @@ def _write(options: Namespace, optimizer: Optimizer) -> int:
             report([warning("learning-rate", message)])
     trained = len(parameters or made.main.parameters())
     what = f"a training program, which trains {counted(trained, 'parameter')} with {options.optimizer}"
-    check = shlex.join(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
+    check = shell_line(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
     then = f"does it train on a cluster as on one machine?  {check}"
     write_text(options.output, print_module(made), files_read(options), "ir", what, then)
     return 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import counted, warning
+from pstranspile.ir.diagnostics import counted, shell_line, warning
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
 from pstranspile.tools.cli.report import report
@@ -70,12 +69,12 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
             report([warning("input-startup", message, Location(options.input))])
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
-    command = shlex.join(["pstranspile", "verify", str(options.output)])
+    command = shell_line(["pstranspile", "verify", str(options.output)])
     then = [f"is it well formed?  {command}"]
     if imported is not None:
         init = ["--init", options.params] if options.params else []
         fetches = [part for name in imported.outputs for part in ("--fetch", name)]
-        command = shlex.join(["pstranspile", "run", str(options.output), *init, *fetches, "--feed", "FILE.npz"])
+        command = shell_line(["pstranspile", "run", str(options.output), *init, *fetches, "--feed", "FILE.npz"])
         then.append(f"what does it compute?  {command}")
     write_text(options.output, print_module(module), files_read(options), "ir", what, *then)
     return 0

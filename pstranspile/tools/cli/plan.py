@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error, shell_line
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.common import (
@@ -146,4 +145,4 @@ def _then(options: argparse.Namespace) -> list[str]:
     if "-" in (options.input, options.plan, options.output) or options.output is None or options.passes:
         return []
     words = ["pstranspile", "check", options.input, *job_words(options), "--plan", options.output]
-    return [f"does it train as one machine does, once it is edited?  {shlex.join(words)}"]
+    return [f"does it train as one machine does, once it is edited?  {shell_line(words)}"]

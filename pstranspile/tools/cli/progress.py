@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import unicodedata
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from time import perf_counter
 from typing import TextIO
 
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, in_one_line, shell_word
 from pstranspile.tools.cli.report import Reported, report, status_of
 from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in
 
@@ -189,7 +188,8 @@ class Keeping:
         self._begun = bool(self.folder)
         if self._resumed and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
-            print(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}", file=sys.stderr)
+            told = f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}"
+            print(in_one_line(told), file=sys.stderr)
 
     @property
     def new(self) -> list[str]:
@@ -204,7 +204,7 @@ class Keeping:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
             print(
                 f"{self.folder}: {what} {' and '.join(new)}, "
-                f"to go on from with --resume {shlex.quote(self.folder)}{self._made}",
+                f"to go on from with --resume {shell_word(self.folder)}{self._made}",
                 file=sys.stderr,
             )
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted, weighed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted, in_one_line, weighed
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
 from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
@@ -71,7 +71,7 @@ class _Terminal:
 
     def remark(self, text: str) -> None:
         """Takes a sentence about an input as a whole."""
-        print(text, file=sys.stderr)
+        print(in_one_line(text), file=sys.stderr)
 
 
 class _Log:

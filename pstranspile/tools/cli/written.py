@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import listed
+from pstranspile.ir.diagnostics import in_one_line, listed, shell_word
 
 ENDINGS = (
     *(".ir", ".pb", ".pdmodel", ".onnx", ".mlir", ".dot", ".gv", ".mmd"),
@@ -71,7 +70,7 @@ def telling(path: str | None, what: str, *then: str) -> Generator[None]:
     if path is None or path == "-":
         return
     PENDING.written(path)
-    print("\n".join([f"{path}: {what}{made}", *then]), file=sys.stderr)
+    print("\n".join(map(in_one_line, [f"{path}: {what}{made}", *then])), file=sys.stderr)
 
 
 def folder_made(path: str | os.PathLike[str]) -> str:
@@ -93,7 +92,7 @@ def telling_of_folder(folder: str, written: Iterable[str], what: str, *then: str
         others = sorted(before.intersection(os.listdir(folder)).difference(name.split("/")[0] for name in written))
         if others:
             named = listed(others, MOST_NAMED)
-            print(f"{folder}: left as it was, being none of this command's: {named}", file=sys.stderr)
+            print(in_one_line(f"{folder}: left as it was, being none of this command's: {named}"), file=sys.stderr)
 
 
 _STATUSES = [128 + int(number) for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
@@ -169,7 +168,7 @@ class Pending:
             said.append(f"{enumerated(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written")
         elif self._prints:
             said.append("the output is not complete")
-        print(": ".join(filter(None, ("interrupted", "; ".join(said)))), file=sys.stderr)
+        print(in_one_line(": ".join(filter(None, ("interrupted", "; ".join(said))))), file=sys.stderr)
 
 
 PENDING = Pending()
@@ -200,6 +199,6 @@ def kept_in(folder: str) -> str:
     """What a run can go on from that saves in a folder."""
     there = [*checkpoints_in(folder)]
     if there:
-        return f"--resume {shlex.quote(folder)} goes on from the last checkpoint, {there[-1]}"
+        return f"--resume {shell_word(folder)} goes on from the last checkpoint, {there[-1]}"
     first = "the first one is saved at the end, or after as many steps as --checkpoint-every says"
     return f"no checkpoint was saved in {folder}; {first}"
