@@ -71,7 +71,7 @@ def _roles(updates: list[Op]) -> Iterator[Diagnostic]:
     """Findings about optimizers that the roles of ops do not tell from the rest of the step."""
     for op in updates:
         name = op.input("Param")
-        if name is not None and name in op.output_names and not op.role & OpRole.OPTIMIZE:
+        if name is not None and name in op.output_names and not (op.role or 0) & OpRole.OPTIMIZE:
             pair = ", ".join(var_text(one) for one in (name, op.input("Grad")) if one)
             message = (
                 f"it updates {var_text(name)} without the role `optimize`, so every trainer of a cluster does this by "
