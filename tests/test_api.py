@@ -108,6 +108,13 @@ def test_nodes_of_the_op_graph_carry_their_ops():
     assert [graph.nodes[index]["type"] for index in graph] == [op.type for op in ops]
 
 
+@pytest.mark.parametrize("indices", [[3, 1], [1, 1], [99], [-1, 0]])
+def test_an_op_graph_of_no_ops_is_refused(indices: list[int]):
+    program = ps.load(Path(__file__).parents[1] / "examples" / "regression.ir").main
+    with pytest.raises(ValueError, match="op_graph takes numbers of ops in ascending order, from 0 to 12"):
+        ps.op_graph(program, indices)
+
+
 @pytest.mark.parametrize("kind", ["error", "warning"])
 def test_a_finding_is_placed_by_the_origin_of_an_op(kind: str):
     from pstranspile.ir import diagnostics

@@ -582,7 +582,8 @@ class Suspicion:
             op = ops[index]
             names = [name for name in op.output_names if name]
             result += self._cause(op, names[0])[0]
-        return list(dict.fromkeys(result))
+        placed = [cause for cause in result if cause.location]
+        return list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
 
     def _unseen(self) -> int | None:
         """The number of the op that is the likely cause where no suspect could be tried, because values on the shares

@@ -17,6 +17,7 @@ import pytest
 
 from pstranspile.cluster.net import foreign
 from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.fluid.running.tracebacks import line_of_script
 from pstranspile.fluid.running.workers import Workers
 from tests.ports import free_ports
 from tests.terminal import interrupts
@@ -377,3 +378,15 @@ def test_signals_of_scripts_are_those_of_any_python(tmp_path: Path):
         printed.append(done.stdout)
     assert printed == printed[:1] * 3
     assert printed[0].startswith("True True ")  # a hangup may be ignored, as under nohup
+
+
+def test_an_interrupt_within_another_package_is_told_at_the_script_line():
+    called: dict[str, Any] = {}
+    exec(compile("def mean():\n    raise KeyboardInterrupt\n", "/lib/site-packages/numpy/mean.py", "exec"), called)
+    exec(compile("def train():\n    print()\n    mean()\n", "train.py", "exec"), called)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        called["train"]()
+    assert line_of_script(stop.value) == "train.py:3"
+    with pytest.raises(KeyboardInterrupt) as stop:
+        called["mean"]()
+    assert "test_interrupts.py" in line_of_script(stop.value)

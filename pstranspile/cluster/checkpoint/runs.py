@@ -98,9 +98,8 @@ def newest(folder: str | os.PathLike[str]) -> Path:
         there = numbered(place)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise DiagnosticError(
-            [error("checkpoint-manifest", f"can't be read: {reason}", Location(str(place)))]
-        ) from None
+        message = "there is no such folder" if isinstance(problem, FileNotFoundError) else f"can't be read: {reason}"
+        raise DiagnosticError([error("checkpoint-manifest", message, Location(str(place)))]) from None
     if not there:
         message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"
         raise DiagnosticError([error("checkpoint-manifest", message, Location(str(place)))])

@@ -158,6 +158,7 @@ def _connect(address: str | None, needed: int) -> None:
     try:
         if named or not _start(None, needed, options):
             _init(address, options)
+            _tell_of_joined(named)
     except ConnectionError as problem:
         if named:
             raise _no_cluster(f"no cluster answers at {named}: {first_line(problem)}") from None
@@ -167,6 +168,19 @@ def _connect(address: str | None, needed: int) -> None:
     except Exception as problem:  # Ray raises plain exceptions, too
         failed = f"the cluster at {named} can't be joined" if named else _NONE_HERE
         raise _no_cluster(f"{failed}: {first_line(problem)}") from None
+
+
+def _tell_of_joined(named: str | None) -> None:
+    """Says on stderr which cluster this process has joined: `named` is the address that was given for it."""
+    import ray
+
+    place = (
+        f"at {named}"
+        if named
+        else f"at {ray.get_runtime_context().gcs_address}, which `ray start` has recorded on this host"
+    )
+    hint = "" if named else "; RAY_ADDRESS=local starts one for this job alone"
+    print(f"pstranspile launch: joined the cluster of Ray's {place}{hint}", file=sys.stderr, flush=True)
 
 
 def _start(address: str | None, needed: int, options: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ The op graph presents it as a networkx DiGraph over op indices: an edge leads fr
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -136,14 +137,18 @@ def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     An edge a -> b with attribute `var` means that b reads the value of `var` that a wrote, or overwrites it
     (`overwrites=True`). Only the latest writer before b counts, so in-place updates order correctly.
     Nodes have the attributes `op`, the Op, `type`, its type, and `inputs`, the variables that the op reads and no
-    earlier op of the graph wrote.
+    earlier op of the graph wrote. Raises ValueError for numbers that do not ascend, and those of no op.
     """
     import networkx
 
     expect_program(program, "op_graph")
+    chosen = tuple(indices)
+    count = len(program.main_block.ops)
+    if any(not 0 <= index < count for index in chosen) or any(a >= b for a, b in pairwise(chosen)):
+        raise ValueError(f"op_graph takes numbers of ops in ascending order, from 0 to {count - 1}, not {chosen}")
     graph: OpGraph = networkx.DiGraph()
     writer: dict[str, int] = {}
-    for index in indices:
+    for index in chosen:
         op = program.main_block.ops[index]
         effects = effects_of(program, op)
         graph.add_node(index, op=op, type=op.type, inputs=tuple(name for name in effects.reads if name not in writer))

@@ -47,8 +47,12 @@ def rendered(problem: DiagnosticError) -> str:
 
 
 def line_of_script(problem: BaseException) -> str:
-    """The line of the script that was run last, as `FILE:LINE`; "" where there is none."""
+    """The line of the script that was run last, as `FILE:LINE`; "" where there is none.
+
+    A line of an installed package counts only where no other line led to it.
+    """
     frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
+    frames = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 

@@ -68,13 +68,18 @@ def _is_own(file: str) -> bool:
     return _LIBRARY.match(file) is None
 
 
+_TRACER = re.compile(r"[/\\]torch[/\\](?:_dynamo|_export|export|fx)[/\\]")
+"""The folders of torch's tracer in the paths of files."""
+
+
 def user_line(stack: str | None) -> Location | None:
     """The innermost line of the user's files in torch's text of a stack, else the innermost line of any file but
-    those of this package.
+    those of this package and of torch's tracer; None for what this package adds to a step, such as micro-batches.
     """
     frames = _frames(stack)
     own = [one for one in frames if _is_own(one.file)]
-    rest = own or [one for one in frames if not one.file.startswith((_OURS, "<"))]
+    others = (one for one in frames if not one.file.startswith((_OURS, "<")) and not _TRACER.search(one.file))
+    rest = own or list(others)
     return Location(rest[-1].file, rest[-1].line) if rest else None
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import pstranspile
@@ -765,8 +766,8 @@ def require_text(path: str | None, inputs: Iterable[str | None], kind: str) -> N
 
 
 def write_text(path: str | None, text: str, inputs: Iterable[str | None], kind: str, what: str, *then: str) -> None:
-    """Writes the text of a program or a plan to a file, and tells what it is and what to do next; or writes it to
-    stdout (`-`, None). Raises DiagnosticError, also where `require_text` does.
+    """Writes the text of a program or a plan to a file, and tells what it is, whether another was there, and what to
+    do next; or writes it to stdout (`-`, None). Raises DiagnosticError, also where `require_text` does.
     """
     if path is None or path == "-":
         sys.stdout.write(text)
@@ -774,5 +775,15 @@ def write_text(path: str | None, text: str, inputs: Iterable[str | None], kind: 
     from pstranspile.runtime.files.outputs import write_output
 
     require_text(path, inputs, kind)
-    with telling(path, what, *then):
-        write_output(path, text.encode("utf-8"))
+    data = text.encode("utf-8")
+    with telling(path, f"{what}{_replaced(path, data)}", *then):
+        write_output(path, data)
+
+
+def _replaced(path: str, data: bytes) -> str:
+    """What to say of a file that others may have written by hand, and that other data are about to replace."""
+    try:
+        held = Path(path).read_bytes()
+    except OSError:
+        return ""
+    return ", in place of another that was there" if held.strip() and held != data else ""

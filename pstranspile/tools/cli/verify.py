@@ -178,7 +178,9 @@ def _verify(
     if _count(path, findings, printed):
         return 1
     level = Severity.ERROR if options.strict else Severity.WARNING
-    refused = tuple(weighed((d._replace(severity=level) for d in refused_by_compile(module)), allow=allow))
+    known = {(d.code, d.message, d.location) for d in findings}
+    more = [d for d in refused_by_compile(module) if (d.code, d.message, d.location) not in known]
+    refused = tuple(weighed((d._replace(severity=level) for d in more), allow=allow))
     printed.findings(refused, [module.source])
     errors = _count(path, refused, printed)
     if refused:

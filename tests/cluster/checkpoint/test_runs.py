@@ -456,3 +456,8 @@ def test_what_is_called_as_the_lock_and_is_none_stays(make: Any, capsys: pytest.
     assert run("alone", "--checkpoint", "kept") == 1
     assert "kept/.lock: error[checkpoint-target]: can't be written: " in capsys.readouterr().err
     assert os.path.lexists(Path("kept", LOCK))
+
+
+def test_a_folder_to_go_on_from_that_is_not_there(kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
+    told = refused(capsys, "alone", "--resume", "nothing")
+    assert "nothing: error[checkpoint-manifest]: there is no such folder" in told

@@ -113,3 +113,21 @@ def test_what_no_program_has_is_refused_by_name(change, said, step):
     options = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "step": step}
     with pytest.raises(DiagnosticError, match=said):
         pt.trace(model, batch, loss=_loss, **options)
+
+
+def counted(model, x, y, lengths):
+    mask = torch.arange(x.shape[1])[None, :] < lengths[:, None]
+    return ((model(x).squeeze(-1) - y) ** 2 * mask).sum() / mask.sum()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("made", [True, False])
+def test_neither_the_cast_of_a_count_nor_micro_batches_are_causes(accumulate, made):
+    torch.manual_seed(5)
+    batch = torch.randn(8, 5, 6), torch.randn(8, 5), torch.randint(1, 6, (8,))
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    training = pt.trace(model, batch, loss=counted, optimizer=optimizer, accumulate=accumulate)
+    (cause,) = pt.check_training(training, None if made else [batch]).causes
+    assert "this mean counts" in cause.what
+    assert cause.location.file == __file__

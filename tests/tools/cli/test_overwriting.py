@@ -343,6 +343,17 @@ def test_a_plan_replaces_its_like_and_no_edited_plan(capsys: pytest.CaptureFixtu
     assert main(["plan", "net.ir", *JOB, "--against", "out", "-o", "x"]) == 2
 
 
+def test_a_program_that_takes_the_place_of_another_is_told(capsys: pytest.CaptureFixture[str]):
+    shutil.copy("net.ir", "mine.ir")
+    assert main(["export", "net.ir", "--to", "pb", "-o", "pb"]) == 0
+    capsys.readouterr()
+    into = ["import", "pb/main.pb", "-o", "mine.ir"]
+    assert main(into) == 0
+    assert "mine.ir: the text of @main, in place of another that was there\n" in capsys.readouterr().err
+    assert main(into) == 0
+    assert "in place of" not in capsys.readouterr().err
+
+
 def test_a_pipe_is_not_formatted_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -186,3 +186,16 @@ def test_what_compiles_is_told_nothing_of(tmp_path: Path, capsys: pytest.Capture
 def test_a_text_without_programs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert verified(tmp_path, "ir 1\n") == 1
     assert "error[no-program]: there is no program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("strict", [(), ("--strict",)])
+def test_what_compile_finds_too_is_told_once(
+    strict: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    text = (
+        (Path(__file__).parents[3] / "examples" / "regression.ir")
+        .read_text()
+        .replace("state %lr : f32[1]", "state %lr : f32[3]")
+    )
+    verified(tmp_path, text.replace("state %lr : f32[1]", "state %lr : f32[3]"), *strict)
+    assert capsys.readouterr().err.count("fill_constant: %lr is declared f32[3], the op gives f32[1]") == 1
