@@ -1,5 +1,6 @@
 """What all tests share: `pytest --bless`, and the fixture that compares with recorded text."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs long tests first, because the workers that have ended wait for a long one that another began last."""
     places = {str(ROOT / "tests" / folder): place for place, folder in enumerate(LONG)}
     items.sort(key=lambda item: places.get(str(item.path.parent), len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Takes the thousands of tests out of the garbage collector's sight, which would look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -23,9 +23,10 @@
     ["run", "Run", (panel) => R.run(panel, data)],
   ]);
   const servers = data.servers.length ? ` and ${R.plural(data.servers.length, "server")}` : "";
+  const verdict = data.check ? [R.el("p", { class: data.check.holds ? "good" : "bad" }, data.check.text.split("\n")[0])] : [];
   document.getElementById("page").append(
     R.el("a", { class: "skip", href: "#main" }, "Skip to the report"),
-    R.el("header", null, R.el("h1", null, data.title), R.el("p", null, `Mode ${data.mode}: ${R.plural(data.trainers, "trainer")}${servers}`), tabs.list),
+    R.el("header", null, R.el("h1", null, data.title), R.el("p", null, `Mode ${data.mode}: ${R.plural(data.trainers, "trainer")}${servers}`), ...verdict, tabs.list),
     R.el("main", { id: "main" }, tabs.panels),
     R.el("footer", null, data.made_by));
 })(globalThis.Report ||= {});

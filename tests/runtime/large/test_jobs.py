@@ -222,7 +222,7 @@ def test_a_checkpoint_of_a_large_table_is_none_of_a_whole_one(tmp_path: Path):
     result = ps.compile(module(), job())
     ps.simulate(result, feeds(), 3, run=CheckpointedRun(result, None, str(kept)).run)
     whole = ps.compile(module(), job(tables=""))
-    with pytest.raises(ps.DiagnosticError, match="made for the program"):
+    with pytest.raises(ps.DiagnosticError, match="it is a checkpoint of another program"):
         ps.simulate(whole, feeds(), 5, run=CheckpointedRun(whole, str(kept), None).run)
 
 

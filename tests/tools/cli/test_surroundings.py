@@ -94,7 +94,7 @@ def test_an_empty_name(capsys):
 
 def test_a_name_of_two_lines(capsys):
     assert main(["verify", "no such\nfile.ir"]) == 1
-    assert capsys.readouterr().err.startswith("no such?file.ir: error[input-unreadable]")
+    assert capsys.readouterr().err.startswith("no such\\nfile.ir: error[input-unreadable]")
 
 
 def test_fmt_takes_a_byte_order_mark_out(tmp_path, capsys):

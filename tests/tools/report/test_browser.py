@@ -127,6 +127,8 @@ def test_a_step_is_played_and_gone_through(browser: Browser, folder: Path, name:
     browser.run(step, "Back")
     assert browser.run(told).startswith("1 of ")
     if "--check" in JOBS[name]:
+        header = browser.run("return document.querySelector('header').textContent")
+        assert "the cluster trains as the single machine does" in header
         assert "What the mode promises holds." in browser.run("return document.getElementById('run').textContent")
     assert browser.complaints() == []
 
