@@ -12,7 +12,11 @@ T = TypeVar("T")
 
 STORE = 80 << 20
 
-FEW_PROCESSES = {"RAY_prestart_worker_first_driver": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+FEW_PROCESSES = {
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 """Variables that keep Ray from starting processes that nobody asked for."""
 
 
