@@ -268,12 +268,17 @@ def test_a_cluster_that_is_there_is_joined_as_it_is(
     existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
     init = Mock(side_effect=[existing, None, None])
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: Mock(gcs_address="10.0.0.1:6379"))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     _connect(None, 4)
     _connect("ray://a:1", 4)
     asked = [(call.kwargs["address"], call.kwargs.get("num_cpus")) for call in init.call_args_list]
     assert asked == [(None, 4), (None, None), ("ray://a:1", None)]
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.splitlines() == [
+        "pstranspile launch: joined the cluster of Ray's at 10.0.0.1:6379, which `ray start` has recorded on this "
+        "host; RAY_ADDRESS=local starts one for this job alone",
+        "pstranspile launch: joined the cluster of Ray's at ray://a:1",
+    ]
 
 
 @pytest.mark.parametrize(
