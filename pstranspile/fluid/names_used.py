@@ -436,15 +436,25 @@ class _Uses(_Visitor):
         meant = self.reader.meaning(self.scope, node)
         if meant.dotted and not meant.instance:
             self._note(meant.dotted, node)
-        called, method = self.reader.meaning(self.scope, node.func), ""
-        if not called.dotted and isinstance(node.func, ast.Attribute):
-            called, method = self.reader.meaning(self.scope, node.func.value), node.func.attr
-        if called.dotted and called.instance == bool(method):
-            for keyword in node.keywords:
-                if keyword.arg is not None:
-                    place = Use(self.module.shown, keyword.lineno, keyword.col_offset + 1)
-                    self.reader.keywords.setdefault((called.dotted, method, keyword.arg), []).append(place)
+        called, method = self._called(node.func)
+        for keyword in node.keywords:
+            if called and keyword.arg is not None:
+                place = Use(self.module.shown, keyword.lineno, keyword.col_offset + 1)
+                self.reader.keywords.setdefault((called, method, keyword.arg), []).append(place)
         self.generic_visit(node)
+
+    def _called(self, function: ast.expr) -> tuple[str, str]:
+        """What a call calls: a name of Paddle and "", or the class of an object and its method; two empty texts for
+        other calls.
+        """
+        whole = self.reader.meaning(self.scope, function)
+        if whole.dotted and not whole.instance:
+            return whole.dotted, ""
+        if isinstance(function, ast.Attribute):
+            held = self.reader.meaning(self.scope, function.value)
+            if held.instance:
+                return held.dotted, function.attr
+        return "", ""
 
 
 @cache

@@ -260,8 +260,9 @@ def _optimizer(name: str, kind: Callable[..., autodiff.Optimizer], fluid: str, *
         own = {renamed.get(key, key): value for key, value in given.items() if key not in common}
         Optimizer.__init__(self, **{key: given[key] for key in common}, **own)
 
-    of_object = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    vars(start)["__signature__"] = signature.replace(parameters=[of_object, *signature.parameters.values()])
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # what `help` shows of the class, and what `--compat` looks for arguments in
+    vars(start)["__signature__"] = signature.replace(parameters=[this, *signature.parameters.values()])
     doc = f"Fluid's {name}: {(kind.__doc__ or '').strip()}"
     states = {f"_{state.name.strip('_')}_acc_str": state.name for state in kind().update("").states}
     members = {"__init__": start, "kind": staticmethod(kind), "type": name, "__doc__": doc}

@@ -212,7 +212,7 @@ def _read_module(
     data: bytes, file: str, program: str, warnings: list[Diagnostic], call_stacks: bool
 ) -> tuple[Module, bool]:
     """The module in `data`, and whether its parameters are still to be inferred (text declares them)."""
-    if is_text(data):
+    if is_text(data) or data[:2] in _UTF_16:
         from pstranspile.ops.textual import parse
 
         try:
@@ -220,8 +220,6 @@ def _read_module(
         except DiagnosticError:
             require_program(data, file)
             raise
-    if data[:2] in _UTF_16:
-        decoded(data, file)
     if is_onnx(data):
         raise _failure("input-format", file, "this looks like an ONNX model; `pstranspile import` makes text of it")
     if data[0] not in _PROGRAM_DESC_STARTS:
@@ -253,7 +251,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def decoded(data: bytes, file: str) -> str:
-    """The text in UTF-8 of a file, without a byte order mark. Raises DiagnosticError if it is none."""
+    """The text of a file in UTF-8, without a byte order mark. Raises DiagnosticError for other encodings."""
     if data[:2] in _UTF_16:
         raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
     try:

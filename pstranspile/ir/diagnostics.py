@@ -31,6 +31,8 @@ MOST = 200
 """The number of characters of a text that `visible` shows by default."""
 
 _HIDDEN = re.compile(f"[{HIDDEN}]")
+"""Matches one of these characters: a file may contain anything, but a terminal must not get it."""
+
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -270,8 +272,6 @@ def first_findings(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     return [*findings[: MAX_FINDINGS - 1], last._replace(notes=(*last.notes, more))]
 
 
-# Characters that hide or reorder text are replaced, too: a file may contain anything, but a terminal must not get it.
-_INVISIBLE = re.compile(f"[{HIDDEN}]")
 _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m"}
 _RESET = "\x1b[0m"
 
@@ -345,7 +345,7 @@ def _one(
         line, start, width = marked(location, focus, lines[location.file])
         text = lines[location.file][line]
         location, column = location._replace(line=line + 1), start + 1
-        shown = _INVISIBLE.sub("?", text.removesuffix("\r").replace("\t", " "))
+        shown = _HIDDEN.sub("?", text.removesuffix("\r").replace("\t", " "))
         margin = f"{location.line:>5} | "
         if len(shown) > 200:  # a long line: only the part around the mark
             cut = max(start - 60, 0)

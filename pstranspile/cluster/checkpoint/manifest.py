@@ -68,13 +68,8 @@ def _written(name: str, value: str) -> str:
     if value == GIVEN:
         return f"--{name}"
     if name == "columns":
-        return " ".join(f"--columns {quoted(part)}" for part in value.split(" "))
-    return f"--{name} {quoted(value)}"
-
-
-def quoted(text: str) -> str:
-    """A value as it can be typed in a shell."""
-    return shell_word(text)
+        return " ".join(f"--columns {shell_word(part)}" for part in value.split(" "))
+    return f"--{name} {shell_word(value)}"
 
 
 def _mend(name: str, before: str) -> str:

@@ -22,13 +22,12 @@ from pstranspile.cluster.checkpoint.manifest import (
     Settings,
     limits_of,
     machine_file,
-    quoted,
     require_names,
     require_settings,
     table_file,
 )
 from pstranspile.cluster.checkpoint.store import read_manifest
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import require_local
 from pstranspile.runtime.files.outputs import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
@@ -347,7 +346,7 @@ def require_own(folder: Path, standing: Standing | None) -> None:
         return
     last, name = there[-1]
     _require_own_name(folder / name)
-    given = f"--resume {quoted(str(folder))}"
+    given = f"--resume {shell_word(str(folder))}"
     go_on = f"{given} goes on with that run; a new run needs another folder"
     if standing is None:
         add = f"add {given} to go on with that run, or name another folder for a new one"

@@ -359,7 +359,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
             return _by_program(feeds, trainers)
         mains = [trainer.programs[MAIN] for trainer in trainers]
         made, steps = _of_arrays(feeds, mains)
-        if steps == 0:
+        if steps == 0:  # the error is that of one machine, with the dims of an array
             Feeds(mains[0], of_everybody(feeds)).require(1)
         return made, steps
     assert batches is not None

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from pstranspile.cluster.checkpoint.layout import Layout
-from pstranspile.cluster.checkpoint.manifest import Settings, quoted
+from pstranspile.cluster.checkpoint.manifest import Settings
 from pstranspile.cluster.checkpoint.runs import (
     KEPT,
     SharedTarget,
@@ -37,7 +37,7 @@ from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.telling import tell
-from pstranspile.ir.diagnostics import DiagnosticError, visible
+from pstranspile.ir.diagnostics import DiagnosticError, shell_word, visible
 from pstranspile.runtime.files.outputs import locked
 from pstranspile.runtime.run.scope import own_copy
 
@@ -255,7 +255,7 @@ class ServerCheckpoints(SiteListener):
         self._wait()
         if self._made >= 0:
             place, target = step_folder(self._plan.target, self._made), self._plan.target
-            given = f"--resume {quoted(str(target))}"
+            given = f"--resume {shell_word(str(target))}"
             tell(self._server.name, f"{place} is the last checkpoint of all servers; {given} goes on from it")
         if self._target is not None:
             self._target.close()

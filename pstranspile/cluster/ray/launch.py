@@ -174,13 +174,11 @@ def _tell_of_joined(named: str | None) -> None:
     """Says on stderr which cluster this process has joined: `named` is the address that was given for it."""
     import ray
 
-    place = (
-        f"at {named}"
-        if named
-        else f"at {ray.get_runtime_context().gcs_address}, which `ray start` has recorded on this host"
-    )
-    hint = "" if named else "; RAY_ADDRESS=local starts one for this job alone"
-    print(f"pstranspile launch: joined the cluster of Ray's {place}{hint}", file=sys.stderr, flush=True)
+    place = named
+    if not named:
+        found = ray.get_runtime_context().gcs_address
+        place = f"{found}, which `ray start` has recorded on this host; RAY_ADDRESS=local starts one for this job alone"
+    print(f"pstranspile launch: joined the cluster of Ray's at {place}", file=sys.stderr, flush=True)
 
 
 def _start(address: str | None, needed: int, options: Mapping[str, Any]) -> bool:

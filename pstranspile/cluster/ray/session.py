@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError
 
-from pstranspile.cluster.checkpoint.manifest import quoted
 from pstranspile.cluster.data.loader import LoaderRows, OddBatch
 from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.simulate import Simulated, results_of
@@ -27,7 +26,7 @@ from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, Left, LeftAlone
 from pstranspile.compiler.compile import Compiled, compile, prepare
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import plan_json
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, shell_word, visible
 from pstranspile.ir.json_text import json_text
 from pstranspile.ops.textual import print_module
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -268,7 +267,7 @@ class Session:
         if not source or not self.steps:
             return DiagnosticError(problems)
         last = problems[-1]
-        note = Note(f"--resume {quoted(str(source))} goes on from the last checkpoint")
+        note = Note(f"--resume {shell_word(str(source))} goes on from the last checkpoint")
         return DiagnosticError([*problems[:-1], last._replace(notes=(*last.notes, note))])
 
     def _reported(self, role: str, fields: Mapping[str, Any]) -> None:

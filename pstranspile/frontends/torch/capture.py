@@ -260,7 +260,7 @@ def _fewer_kept_whole(exported: Any, known: Callable[[str], bool]) -> Generator[
     """
     targets = {node.target for node in exported.graph.nodes if node.op == "call_function"}
     program = torch_library("torch.export.exported_program")
-    foreign = any(getattr(one, "namespace", "aten") not in ("aten", "_operator") for one in targets)
+    foreign = any(getattr(one, "namespace", "aten") != "aten" for one in targets)
     if foreign or not _composite():
         yield
         return

@@ -747,8 +747,6 @@ class ProgramFeeds:
     def __init__(self, programs: Mapping[str, Program], turns: Turns, given: GivenFeeds):
         self._turns = turns
         self._place = place_of(given)
-        self._without = ""
-        """What shows that arrays hold no step; "" where they do."""
         self._batches = batches_of(given, "Feeds")
         self.of: dict[str, Feeds] = {}
         self.steps = len(self._batches) if self._batches is not None else None

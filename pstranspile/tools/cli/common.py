@@ -781,7 +781,9 @@ def write_text(path: str | None, text: str, inputs: Iterable[str | None], kind: 
 
 
 def _replaced(path: str, data: bytes) -> str:
-    """What to say of a file that others may have written by hand, and that other data are about to replace."""
+    """A clause that says that a file with other content is replaced, which may be written by hand; "" if there is
+    none.
+    """
     try:
         held = Path(path).read_bytes()
     except OSError:

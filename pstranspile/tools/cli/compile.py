@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
-from pstranspile.ir.diagnostics import cluster_of, did_you_mean, in_one_line, shell_line
+from pstranspile.ir.diagnostics import cluster_of, did_you_mean, shell_line
 from pstranspile.ir.model import Program
 from pstranspile.ops.programs.modules import STEP
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
@@ -32,6 +32,7 @@ from pstranspile.tools.cli.written import (
     PENDING,
     folder_name,
     output_folder,
+    say,
     telling_of_folder,
 )
 
@@ -183,7 +184,7 @@ def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
                 write_outputs(options.output, files)
                 if stale:
                     told = f"removed, of the earlier compile: {', '.join(stale)}"
-                    print(in_one_line(f"pstranspile compile: {options.output}: {told}"), file=sys.stderr)
+                    say(f"pstranspile compile: {options.output}: {told}")
     if options.timing:
         print(watch.table(), file=sys.stderr)
     return code
@@ -224,7 +225,7 @@ def _check(folder: str, files: Mapping[str, bytes]) -> int:
         sys.stdout.write(text)
         count += 1
     if count:
-        print(in_one_line(f"{folder}: {count} {'file differs' if count == 1 else 'files differ'}"), file=sys.stderr)
+        say(f"{folder}: {count} {'file differs' if count == 1 else 'files differ'}")
     return 1 if count else 0
 
 

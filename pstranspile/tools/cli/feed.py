@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import DiagnosticError, Note, in_one_line
+from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.tools.cli.common import count, number, whole
 from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.written import say
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.loader import LoaderRows
@@ -156,7 +156,7 @@ def read_feed(
 
 
 def _tell_of_counting(place: str) -> None:
-    print(in_one_line(f"{place}: its batches are counted first; --steps N spares that"), file=sys.stderr)
+    say(f"{place}: its batches are counted first; --steps N spares that")
 
 
 def is_rows(options: argparse.Namespace) -> bool:

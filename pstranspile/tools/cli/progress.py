@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import TextIO
 
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, in_one_line, shell_word
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
 from pstranspile.tools.cli.report import Reported, report, status_of
-from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in
+from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in, say
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""
@@ -188,8 +188,7 @@ class Keeping:
         self._begun = bool(self.folder)
         if self._resumed and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
-            told = f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}"
-            print(in_one_line(told), file=sys.stderr)
+            say(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}")
 
     @property
     def new(self) -> list[str]:
@@ -202,11 +201,8 @@ class Keeping:
         PENDING.written(self.folder)
         if new:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
-            print(
-                f"{self.folder}: {what} {' and '.join(new)}, "
-                f"to go on from with --resume {shell_word(self.folder)}{self._made}",
-                file=sys.stderr,
-            )
+            given = f"--resume {shell_word(self.folder)}"
+            say(f"{self.folder}: {what} {' and '.join(new)}, to go on from with {given}{self._made}")
 
     def tell_of_stop(self, findings: Iterable[Diagnostic] = ()) -> None:
         """Says on stderr what a run that an error has stopped can go on from, once it has begun. Nothing is said of a

@@ -13,8 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pstranspile.ir.diagnostics import in_one_line
-from pstranspile.tools.cli.written import PENDING, enumerated
+from pstranspile.tools.cli.written import PENDING, enumerated, say
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -62,8 +61,7 @@ class _Output(_Stream):
     def _tell(self) -> None:
         gone = isinstance(self.problem, BrokenPipeError)
         why = "nobody reads the output any more" if gone else f"the output can't be written: {self.problem.strerror}"  # pyright: ignore
-        told = f"{self._command}: {why}; it goes on, to write {enumerated(PENDING.files)}"
-        print(in_one_line(told), file=sys.stderr)
+        say(f"{self._command}: {why}; it goes on, to write {enumerated(PENDING.files)}")
 
 
 def _is_of_system(stream: TextIO, number: int) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted, in_one_line, weighed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted, weighed
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
 from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
 from pstranspile.tools.cli.findings import errors_as_json, findings_json, findings_sarif
 from pstranspile.tools.cli.report import report, status_of, texts_of
+from pstranspile.tools.cli.written import say
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -71,7 +71,7 @@ class _Terminal:
 
     def remark(self, text: str) -> None:
         """Takes a sentence about an input as a whole."""
-        print(in_one_line(text), file=sys.stderr)
+        say(text)
 
 
 class _Log:

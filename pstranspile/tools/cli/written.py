@@ -60,6 +60,11 @@ def output_folder(name: str) -> str:
     return name
 
 
+def say(text: str) -> None:
+    """Prints a line on stderr, in which line breaks of names and other hidden characters are escaped."""
+    print(in_one_line(text), file=sys.stderr)
+
+
 @contextmanager
 def telling(path: str | None, what: str, *then: str) -> Generator[None]:
     """When the block has written a file or folder: says on stderr what it is, which folders above it were made, and
@@ -70,7 +75,8 @@ def telling(path: str | None, what: str, *then: str) -> Generator[None]:
     if path is None or path == "-":
         return
     PENDING.written(path)
-    print("\n".join(map(in_one_line, [f"{path}: {what}{made}", *then])), file=sys.stderr)
+    for line in (f"{path}: {what}{made}", *then):
+        say(line)
 
 
 def folder_made(path: str | os.PathLike[str]) -> str:
@@ -92,7 +98,7 @@ def telling_of_folder(folder: str, written: Iterable[str], what: str, *then: str
         others = sorted(before.intersection(os.listdir(folder)).difference(name.split("/")[0] for name in written))
         if others:
             named = listed(others, MOST_NAMED)
-            print(in_one_line(f"{folder}: left as it was, being none of this command's: {named}"), file=sys.stderr)
+            say(f"{folder}: left as it was, being none of this command's: {named}")
 
 
 _STATUSES = [128 + int(number) for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
@@ -168,7 +174,7 @@ class Pending:
             said.append(f"{enumerated(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written")
         elif self._prints:
             said.append("the output is not complete")
-        print(in_one_line(": ".join(filter(None, ("interrupted", "; ".join(said))))), file=sys.stderr)
+        say(": ".join(filter(None, ("interrupted", "; ".join(said)))))
 
 
 PENDING = Pending()
