@@ -59,7 +59,7 @@ def test_machines_join_and_leave_and_every_row_is_fed_once(
             if 0 < number < 3 and fields.get("step", 0) >= 10 * number:
                 session.resize(*MACHINES[number])
 
-        session.hosts._class = ray.remote(slow_host(0.015))
+        session.hosts._class = ray.remote(slow_host(0.03))
         session.listen(Heard(lambda roles: begun.append(session.hosts.actors.copy()), told))
         sessions.append(session)
 
