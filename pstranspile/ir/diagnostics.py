@@ -418,6 +418,25 @@ def weighed(
             yield finding._replace(severity=Severity.WARNING)
 
 
+def not_told_by(findings: Iterable[Diagnostic], others: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings that others do not tell already: with another severity or other notes, or, of a variable without an
+    initial value, where it is declared or at the op that reads it.
+    """
+    told = set(map(_cause, others))
+    return [finding for finding in findings if _cause(finding) not in told]
+
+
+_WITHOUT_VALUE = frozenset({"parameter-without-value", "not-initialised"})
+"""Codes of a kept variable that nothing initialises: where it is declared, and where an op on a server reads it."""
+
+
+def _cause(finding: Diagnostic) -> object:
+    """What two findings have in common that tell the same."""
+    if finding.code in _WITHOUT_VALUE and finding.focus:
+        return finding.focus
+    return finding._replace(severity=Severity.ERROR, notes=())
+
+
 def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
     """Errors about codes that don't exist or can't be allowed; `key` is their place."""
     findings: list[Diagnostic] = []

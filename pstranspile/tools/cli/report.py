@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, folded, render
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, folded, not_told_by, render
 from pstranspile.ir.model import SourceText
 
 MAX_QUOTED_BYTES = 64 << 20
@@ -37,21 +37,15 @@ class Reported(Exception):
 def quoting(*sources: SourceText | None, warnings: Iterable[Diagnostic] = ()) -> Generator[None]:
     """Findings raised inside are printed with lines of `sources`; the command then ends.
 
-    `warnings` are printed after the block, or before what it raises: those alone that it does not raise as errors.
+    `warnings` are printed after the block, or before what it raises: those alone that its errors do not tell.
     """
     try:
         yield
     except DiagnosticError as problem:
-        raised = {_as_error(finding) for finding in problem.diagnostics}
-        findings = (*(item for item in warnings if _as_error(item) not in raised), *problem.diagnostics)
+        findings = (*not_told_by(warnings, problem.diagnostics), *problem.diagnostics)
         report(findings, sources)
         raise Reported(status_of(problem), findings, sources) from problem
     report(warnings, sources)
-
-
-def _as_error(finding: Diagnostic) -> Diagnostic:
-    """A finding without what differs where it is a warning at first and an error later."""
-    return finding._replace(severity=Severity.ERROR, notes=())
 
 
 _ABOUT_USAGE = frozenset({"mode-unsupported", "pass-unknown"})

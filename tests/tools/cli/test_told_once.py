@@ -44,3 +44,17 @@ def test_warnings_of_a_job_that_is_compiled_stay(capsys: pytest.CaptureFixture[s
     for arguments in (["plan", *JOB], ["compile", *JOB], ["run"]):
         main([arguments[0], "net.ir", *arguments[1:]])
         assert capsys.readouterr().err.count("warning[type-mismatch]") == 1
+
+
+@pytest.mark.parametrize("name", ["w", "lr"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_missing_initial_value(verb: str, name: str, capsys: pytest.CaptureFixture[str]):
+    lines = (ROOT / "examples" / "regression.ir").read_text().splitlines()
+    kept = [
+        line for line in lines if not line.lstrip().startswith(("fill_", "uniform_")) or f"Out=%{name} " not in line
+    ]
+    assert len(kept) == len(lines) - 1
+    Path("net.ir").write_text("\n".join(kept))
+    assert main([verb, "net.ir", *JOB, *VERBS[verb]]) == 1
+    told = re.findall(r"(\w+)\[(\S+)\]: .*no op of @startup", capsys.readouterr().err)
+    assert told == [("error", "not-initialised")]
