@@ -1,15 +1,40 @@
-"""What a compile would refuse of a module that verifies: a trial for one synchronous server."""
+"""What is found in a module before there is a job: by the verifier, and by a trial for one synchronous server."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from pstranspile.compiler.compile import compile
 from pstranspile.compiler.job import Job
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity
+from pstranspile.compiler.verify import verify
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, weighed
 from pstranspile.ir.model import MAIN, Module
 from pstranspile.ops import facts_of, is_optimizer
 
 _SERVER = "127.0.0.1:6174"
 """The endpoint of the server of the trial, where nothing listens."""
+
+
+def well_formed(module: Module, *, strict: bool = False, allow: Collection[str] = ()) -> tuple[Diagnostic, ...]:
+    """The findings of the verifier about a module that is looked at, not run: what @startup leaves without a value is
+    an error. `strict` and `allow` as for `verify`.
+    """
+    return verify(module, strict=strict, allow=allow, initialised_here=True)
+
+
+def refused_beyond(
+    module: Module, findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
+) -> tuple[Diagnostic, ...]:
+    """The findings of a compile for servers beyond those of `well_formed`: warnings, or errors where `strict`. A module
+    with errors is not compiled.
+    """
+    before = tuple(findings)
+    if any(finding.severity is Severity.ERROR for finding in before):
+        return ()
+    level = Severity.ERROR if strict else Severity.WARNING
+    known = {(d.code, d.message, d.location) for d in before}
+    more = [d for d in refused_by_compile(module) if (d.code, d.message, d.location) not in known]
+    return tuple(weighed((d._replace(severity=level) for d in more), allow=allow))
 
 
 def refused_by_compile(module: Module) -> tuple[Diagnostic, ...]:

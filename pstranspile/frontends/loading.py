@@ -63,7 +63,7 @@ def load(
     """
     name = path_of(path, "load")
     if (named := of_python(name)) is not None:
-        return _in_place(_made_by_python(*named, startup, meta), name)
+        return in_place(_made_by_python(*named, startup, meta), name)
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
@@ -74,7 +74,7 @@ def loads(text: str) -> Module:
     expect(text, str, "loads", "text")
     from pstranspile.ops.textual import parse
 
-    return _in_place(parse(text, "<string>"), "<string>")
+    return in_place(parse(text, "<string>"), "<string>")
 
 
 def load_bytes(
@@ -89,7 +89,7 @@ def load_bytes(
     """The module in `data`, which messages call `file`; otherwise as `load`. Raises DiagnosticError."""
     warnings: list[Diagnostic] = []
     module, serialized = _read_module(data, file, MAIN, warnings, call_stacks)
-    _in_place(module, file)
+    in_place(module, file)
     unordered = set(module.programs) if serialized else set[str]()
     if startup is not None:
         module, serialized = _with_startup(module, data, file, path_of(startup, "load"), warnings, call_stacks)
@@ -280,7 +280,7 @@ def _with_startup(
     return module.with_programs({STARTUP: program}), infer
 
 
-def _in_place(module: Module, file: str) -> Module:
+def in_place(module: Module, file: str) -> Module:
     """The module. Raises DiagnosticError if its programs @main and @startup are exchanged."""
     main, startup = module.programs.get(MAIN), module.programs.get(STARTUP)
     if main is not None and startup is not None and _exchanged(main, startup):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted, weighed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
 from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
@@ -164,8 +164,7 @@ def _verify(
     printed: _Terminal | _Log,
     sources: Sequence[SourceText] = (),
 ) -> int:
-    from pstranspile.compiler.trial import refused_by_compile
-    from pstranspile.compiler.verify import verify
+    from pstranspile.compiler.trial import refused_beyond, well_formed
 
     try:
         module = load()
@@ -173,14 +172,11 @@ def _verify(
         printed.findings(problem.diagnostics, sources)
         _count(path, problem.diagnostics, printed)
         return status_of(problem)
-    findings = verify(module, strict=options.strict, allow=allow, initialised_here=True)
+    findings = well_formed(module, strict=options.strict, allow=allow)
     printed.findings(findings, [module.source])
     if _count(path, findings, printed):
         return 1
-    level = Severity.ERROR if options.strict else Severity.WARNING
-    known = {(d.code, d.message, d.location) for d in findings}
-    more = [d for d in refused_by_compile(module) if (d.code, d.message, d.location) not in known]
-    refused = tuple(weighed((d._replace(severity=level) for d in more), allow=allow))
+    refused = refused_beyond(module, findings, strict=options.strict, allow=allow)
     printed.findings(refused, [module.source])
     errors = _count(path, refused, printed)
     if refused:

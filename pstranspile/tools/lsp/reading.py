@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.job.file import MAX_BYTES
-from pstranspile.compiler.verify import verify
+from pstranspile.compiler.trial import refused_beyond, well_formed
+from pstranspile.frontends.loading import in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, not_told_by
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.layout import BLANKS, statement_length
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
@@ -275,7 +276,16 @@ def read(text: str, file: str, before: Reading | None = None) -> Reading:
                 return Reading(outline, problem.diagnostics, None, before.base, before.base_outline)
             base, base_outline = _without_mistakes(outline, problem.diagnostics, file)
             return Reading(outline, problem.diagnostics, None, base, base_outline)
-        return Reading(outline, verify(module), module, module, outline)
+        return Reading(outline, _findings(module), module, module, outline)
+
+
+def _findings(module: Module) -> tuple[Diagnostic, ...]:
+    """What `pstranspile verify` tells of a module without compiling it."""
+    try:
+        in_place(module, module.source.file if module.source is not None else "")
+    except DiagnosticError as problem:
+        return problem.diagnostics
+    return well_formed(module)
 
 
 def _read_changes(outline: Outline, source: SourceText, before: Reading, changed: Sequence[Change]) -> Reading | None:
@@ -301,7 +311,7 @@ def _read_changes(outline: Outline, source: SourceText, before: Reading, changed
         return None
     if wrong:
         return Reading(outline, tuple(wrong), None, base, old)
-    return Reading(outline, verify(module), module, module, outline)
+    return Reading(outline, _findings(module), module, module, outline)
 
 
 def _declares_again(outline: Outline, start: int, base: Module, gone: Set[int]) -> bool:
@@ -398,6 +408,7 @@ class Workspace:
         self._readings: dict[Path, tuple[str, Reading]] = {}
         self._outlines: dict[Path, tuple[str, Outline]] = {}
         self._placed: dict[Path, _Placed] = {}
+        self._tried: dict[Path, tuple[Module, tuple[Diagnostic, ...]]] = {}
 
     def outline(self, path: Path, text: str) -> Outline:
         """The outline of a program's text."""
@@ -417,14 +428,31 @@ class Workspace:
 
     def close(self, path: Path) -> None:
         """Forgets a program."""
-        for known in (self._readings, self._outlines, self._placed):
+        for known in (self._readings, self._outlines, self._placed, self._tried):
             known.pop(path, None)
+
+    def findings(self, path: Path, text: str) -> tuple[Diagnostic, ...]:
+        """All findings about a program: those of its reading, those of a compile for servers, as `pstranspile verify`
+        tells them, and those of its job. What two of them tell is there once, an error before a warning.
+        """
+        reading = self.reading(path, text)
+        if reading.module is None:
+            return reading.findings
+        tried = self._tried.get(path)
+        if tried is None or tried[0] is not reading.module:
+            tried = self._tried[path] = reading.module, refused_beyond(reading.module, reading.findings)
+        placement = self.placement(path, text)
+        of_job = placement.findings if placement is not None else ()
+        of_job = not_told_by(of_job, (f for f in reading.findings if f.severity is Severity.ERROR))
+        return (*not_told_by(reading.findings, of_job), *not_told_by(tried[1], of_job), *of_job)
 
     def placement(self, path: Path, text: str) -> Placement | None:
         """The placement of the program by its job; None without a job, or with errors in either."""
         reading = self.reading(path, text)
-        if reading.module is None or any(f.severity is Severity.ERROR for f in reading.findings):
-            return None
+        if reading.module is None or any(
+            f.severity is Severity.ERROR and f.code != "parameter-without-value" for f in reading.findings
+        ):
+            return None  # a mode without servers takes what @startup does not initialise for loaded
         for file in job_files(path):
             content = self._content(file)
             if content is None:

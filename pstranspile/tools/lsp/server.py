@@ -334,11 +334,13 @@ class Server:
             self._compile(uri, text, version)
 
     def _compile(self, uri: str, text: str, version: int | None) -> None:
-        """Publishes findings of a program with those of compiling it for its job."""
+        """Publishes findings of a program with those of compiling it, for servers and for its job."""
         path = path_of(uri)
         reading, placement = self.workspace.reading(path, text), self.workspace.placement(path, text)
+        findings = self.workspace.findings(path, text)
+        if placement is not None or findings != reading.findings:
+            self._publish(uri, findings, reading.outline.lines, version)
         if placement is not None:
-            self._publish(uri, (*reading.findings, *placement.findings), reading.outline.lines, version)
             capabilities = self.server.client_capabilities.workspace
             if capabilities and capabilities.inlay_hint and capabilities.inlay_hint.refresh_support:
                 self.server.workspace_inlay_hint_refresh(None)

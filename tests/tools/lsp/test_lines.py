@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.compiler.verify import verify
+from pstranspile.compiler.trial import well_formed
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location, Module, Origin
 from pstranspile.ops.textual import parse
@@ -70,7 +70,7 @@ def said(text: str) -> tuple[Module | None, tuple[Diagnostic, ...]]:
         module = parse(text, "net.ir")
     except DiagnosticError as problem:
         return None, problem.diagnostics
-    return module, verify(module)
+    return module, well_formed(module)
 
 
 def expect_same(reading: Reading, text: str) -> None:

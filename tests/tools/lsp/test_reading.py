@@ -1,16 +1,18 @@
 """What is read as one types is what the whole text says."""
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 
-from pstranspile.compiler.verify import verify
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.compiler.trial import well_formed
+from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module
 from pstranspile.ops.textual import parse
+from pstranspile.tools.cli import main
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.reading import read
+from pstranspile.tools.lsp.reading import Workspace, read
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("regression", "word2vec", "gan")
@@ -62,7 +64,7 @@ def test_any_edit_gives_what_reading_the_whole_gives(name: str, seed: int):
             assert reading.findings
         else:
             assert reading.module == module
-            assert reading.findings == verify(module)
+            assert reading.findings == well_formed(module)
 
 
 def test_a_changed_statement_is_put_in_the_place_of_the_old_one():
@@ -93,3 +95,43 @@ def test_an_inner_name_hides_an_outer_one():
     outer = next(n for n, line in enumerate(outline.lines) if "mean(X=%t)" in line)
     assert [outline.declaration("t", line).section.block for line in (inner, outer)] == [1, 0]  # pyright: ignore
     assert outline.declaration("i", inner).section.block == 0  # pyright: ignore
+
+
+WITHOUT_VALUE = TEXTS["regression"].replace("    uniform_random() -> Out=%w", "    #")
+COMPARED = {
+    **{path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "golden" / "rejected").glob("*.ir"))},
+    "without-value": WITHOUT_VALUE,
+    "without-startup": TEXTS["regression"].replace("@startup", "@other"),
+    "exchanged": TEXTS["regression"].replace("@startup", "@a").replace("@main", "@startup").replace("@a", "@main"),
+    "nothing": "ir 1\n",
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_editor_finds_what_verify_finds(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "net.ir"
+    path.write_text(COMPARED[name], encoding="utf-8")
+    main(["verify", str(path), "--json"])
+    told = [
+        (d["code"], d["severity"], d["message"], d["line"]) for d in json.loads(capsys.readouterr().out)["findings"]
+    ]
+    found = Workspace(lambda _: None).findings(path, COMPARED[name])
+    assert [
+        (d.code, d.severity.name.lower(), d.message, d.location.line or None if d.location else None) for d in found
+    ] == told
+
+
+def test_what_is_told_where_it_is_declared_is_not_told_again_of_the_job(tmp_path: Path):
+    path = tmp_path / "net.ir"
+    (tmp_path / "job.toml").write_text("pservers = 2\ntrainers = 2\n")
+    (finding,) = Workspace(lambda _: None).findings(path, WITHOUT_VALUE)
+    assert finding.code == "parameter-without-value"
+    assert finding.severity is Severity.ERROR
+
+
+def test_an_error_of_the_job_takes_the_place_of_a_warning(tmp_path: Path):
+    path = tmp_path / "net.ir"
+    (tmp_path / "job.toml").write_text("pservers = 2\ntrainers = 2\n")
+    (finding,) = Workspace(lambda _: None).findings(path, COMPARED["without-startup"])
+    assert finding.code == "no-program"
+    assert finding.severity is Severity.ERROR

@@ -379,3 +379,11 @@ def test_files_that_no_editor_has_open_are_read(editor: Editor, tmp_path: Path):
     (tmp_path / "closed.ir").write_text(TEXT, encoding="utf-8")
     shown = editor.at("hover", (tmp_path / "closed.ir").as_uri(), *spot("param %w", "%w", 1))
     assert "param %w" in shown["contents"]["value"]
+
+
+def test_what_compile_refuses_for_servers_is_told_without_a_job(editor: Editor, tmp_path: Path):
+    uri = editor.open(tmp_path / "alone.ir", TEXT.replace("program @startup", "program @other"))
+    assert editor.published(uri) == []
+    (finding,) = editor.published(uri)
+    assert finding["code"] == "no-program"
+    assert finding["severity"] == 2
