@@ -475,6 +475,37 @@ SCHEDULES: Mapping[str, type[Any]] = {
 _NOT_SETTINGS = ("learning_rate", "regularizer", "clip", "exclude")
 
 
+class _Bounds(NamedTuple):
+    """The numbers with which a setting has a meaning: what a message calls them, and whether one is among them."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+_SHARE = _Bounds("at least 0 and less than 1", lambda value: 0 <= value < 1)
+_NOT_NEGATIVE = _Bounds("at least 0", lambda value: value >= 0)
+_POSITIVE = _Bounds("greater than 0", lambda value: value > 0)
+
+_BOUNDS: Mapping[str, _Bounds] = {
+    **dict.fromkeys(("beta1", "beta2", "rho", "decay", "momentum"), _SHARE),
+    "dampening": _Bounds("at least 0 and at most 1", lambda value: 0 <= value <= 1),
+    **dict.fromkeys(("epsilon", "initial_accumulator_value", "rate_decay", "sigma", "l1", "l2"), _NOT_NEGATIVE),
+    **dict.fromkeys(("decoupled_decay", "lars_weight_decay", "lamb_weight_decay"), _NOT_NEGATIVE),
+    **dict.fromkeys(("lars_coeff", "clip_norm", "batch_size"), _POSITIVE),
+    "lr_power": _Bounds("at most 0", lambda value: value <= 0),
+    **dict.fromkeys(("decay_rate", "power"), _NOT_NEGATIVE),
+}
+"""The bounds of numbers that are written as text, by the names of settings, which mean the same in every optimizer and
+schedule. The classes themselves take any number, as Fluid does.
+"""
+
+
+def _within(value: Any, bounds: _Bounds | None, what: str) -> Any:
+    if bounds is not None and not bounds.holds(value):
+        raise ValueError(f"{what} is {value:g}, it must be {bounds.words}")
+    return value
+
+
 def parse_optimizer(
     name: str,
     settings: Sequence[str] = (),
@@ -535,7 +566,9 @@ def parse_clip(text: str) -> Clip:
 def parse_decay(text: str) -> Regularizer:
     """A regularizer such as `l2:0.0001`."""
     name, _, value = text.partition(":")
-    return _chosen(name, {"l1": L1, "l2": L2}, "regularizer")(_number(value, f"regularizer {name}"))
+    return _chosen(name, {"l1": L1, "l2": L2}, "regularizer")(
+        _within(_number(value, f"regularizer {name}"), _NOT_NEGATIVE, f"regularizer {name}")
+    )
 
 
 def _chosen(name: str, known: Mapping[str, Any], what: str) -> Any:
@@ -566,7 +599,9 @@ def _settings(given: Sequence[str], known: Mapping[str, Field[Any]], what: str) 
             raise ValueError(f"{what} has no setting {key!r}{hint}")
         if key in result:
             raise ValueError(f"{what}: {key} is given twice")
-        result[key] = _converted(value, str(known[key].type), f"{what}: {key}")
+        result[key] = _within(
+            _converted(value, str(known[key].type), f"{what}: {key}"), _BOUNDS.get(key), f"{what}: {key}"
+        )
     return result
 
 
@@ -587,7 +622,9 @@ def _converted(text: str, kind: str, what: str) -> Any:
 
 
 def _integer(text: str, what: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{what} takes a whole number, got {text!r}") from None
+    if not re.fullmatch("[+-]?[0-9]{1,18}", text):
+        raise ValueError(f"{what} takes a whole number, got {text[:40]!r}")
+    value = int(text)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise ValueError(f"{what} is {value}, more than an integer of 32 bits holds")
+    return value

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.compiler.verify import verify
 from pstranspile.frontends.autodiff import L2, Adam, ClipByGlobalNorm, Exponential, train
+from pstranspile.frontends.autodiff.optimizers import OPTIMIZERS
 from pstranspile.tools.cli import main
 
 FORWARD = str(Path(__file__).parents[2] / "data" / "forward.ir")
@@ -146,3 +148,59 @@ def test_a_negative_learning_rate_is_warned_of(tmp_path, capsys):
     for rate, warned in (("-0.1", True), ("0.1", False)):
         assert main([*arguments, "--lr", rate]) == 0
         assert (told in capsys.readouterr().err) == warned
+
+
+SENSELESS = [
+    *[("adam", setting) for setting in ("beta1=1", "beta2=2", "beta1=-0.1", "epsilon=-1e-8", "decoupled_decay=-1")],
+    *[("adamax", setting) for setting in ("beta1=1", "beta2=1.5", "epsilon=-1")],
+    *[("lamb", setting) for setting in ("beta1=1", "beta2=2", "epsilon=-1", "lamb_weight_decay=-0.1")],
+    *[("momentum", setting) for setting in ("momentum=-0.5", "momentum=1", "dampening=2")],
+    *[("lars_momentum", setting) for setting in ("momentum=2", "lars_coeff=0", "lars_weight_decay=-1")],
+    *[("adagrad", setting) for setting in ("epsilon=-1", "initial_accumulator_value=-1", "rate_decay=-1")],
+    *[("decayed_adagrad", setting) for setting in ("decay=1", "epsilon=-1")],
+    *[("dpsgd", setting) for setting in ("clip_norm=0", "batch_size=0", "sigma=-1")],
+    *[("adadelta", setting) for setting in ("rho=1", "epsilon=-1")],
+    *[("rmsprop", setting) for setting in ("rho=-1", "epsilon=-1", "momentum=1")],
+    *[("ftrl", setting) for setting in ("l1=-1", "l2=-1", "lr_power=0.5")],
+]
+
+
+@pytest.mark.parametrize(("optimizer", "setting"), SENSELESS)
+def test_a_setting_without_meaning(optimizer: str, setting: str, capsys: pytest.CaptureFixture[str]):
+    key, _, value = setting.partition("=")
+    err = refused(capsys, "--loss", "loss", "--optimizer", optimizer, "--set", setting, status=2)
+    assert f"optimizer {optimizer}: {key} is {float(value):g}, it must be " in err
+
+
+def test_every_setting_that_is_a_number_has_bounds():
+    numbers = {
+        field.name
+        for kind in OPTIMIZERS.values()
+        for field in fields(kind)
+        if "float" in str(field.type) and field.name != "learning_rate"
+    }
+    assert numbers == {setting.partition("=")[0] for _, setting in SENSELESS}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--regularizer", "l2:-0.1"],
+        ["--schedule", "exponential:decay_steps=2,decay_rate=-1"],
+        ["--schedule", "polynomial:decay_steps=2,power=-1"],
+    ],
+)
+def test_numbers_without_meaning_of_what_goes_with_an_optimizer(arguments, capsys):
+    err = refused(capsys, "--loss", "loss", "--optimizer", "sgd", "--lr", "0.1", *arguments, status=2)
+    assert "it must be at least 0" in err
+
+
+@pytest.mark.parametrize("seed", ["99999999999", "9" * 5000])
+def test_a_setting_that_no_attribute_holds(seed: str, capsys: pytest.CaptureFixture[str]):
+    err = refused(capsys, "--loss", "loss", "--optimizer", "dpsgd", "--set", f"seed={seed}", status=2)
+    assert "optimizer dpsgd: seed " in err
+    assert len(err) < 300
+
+
+def test_the_classes_take_what_fluid_takes():
+    assert train(ps.load(FORWARD), "loss", Adam(beta2=2.0, epsilon=-1.0)).main.main_block.ops[-1].attrs["beta2"] == 2.0
