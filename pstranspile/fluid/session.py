@@ -146,9 +146,12 @@ def parsed(arguments: list[str]) -> Options | str:
         elif name in _VALUES:
             if not equals and not waiting:
                 return f"{name} takes a value"
-            options = options._replace(**{name[2:]: value if equals else waiting.pop(0)})
-            if not getattr(options, name[2:]):
+            before, given = getattr(options, name[2:]), value if equals else waiting.pop(0)
+            if not given:
                 return f"{name} takes a value, and is given an empty one"
+            if before and before != given:
+                return f"{name} is given twice, with different values: {before[:60]} and {given[:60]}"
+            options = options._replace(**{name[2:]: given})
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"
     asks = options.check or options.explain

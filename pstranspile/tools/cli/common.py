@@ -107,11 +107,39 @@ class Version(argparse.Action):
         parser.exit()
 
 
+class _Once(argparse.Action):
+    """An option with one value: refused where another value was given before, which would be lost."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Takes the value."""
+        if option is not None and isinstance(parser, Parser):
+            before = parser.values_given.setdefault(self.dest, values)
+            if before != values:
+                given = f"{str(before)[:_SHOWN]} and {str(values)[:_SHOWN]}"
+                raise argparse.ArgumentError(None, f"{option} is given twice, with different values: {given}")
+        setattr(namespace, self.dest, values)
+
+
+_SHOWN = 60
+"""The most characters of a value that a message quotes."""
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser that first refuses an option it does not have, and suggests a similar one."""
+    """A parser that first refuses an option it does not have, and suggests a similar one; and an option of one value
+    that is given two.
+    """
 
     _as_json = False
     """Whether the arguments ask for JSON."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.values_given: dict[str, object] = {}
+        """The values of options that take one, as they come, by the names of their attributes."""
+        for name in (None, "store"):
+            self.register("action", name, _Once)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Prints a help text; argparse itself keeps quiet where stdout can't be written."""
@@ -125,6 +153,7 @@ class Parser(argparse.ArgumentParser):
     ) -> Any:
         """The options of some arguments (default: the process's); ends the command if they are wrong."""
         words = list(sys.argv[1:] if args is None else args)
+        self.values_given.clear()
         options = words[: words.index("--")] if "--" in words else words
         self._as_json = "--json" in options and "--json" in self._option_string_actions
         for word in options:

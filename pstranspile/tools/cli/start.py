@@ -318,12 +318,15 @@ def _given(
         if len(given) != len(servers) or not all(map(is_address, given)):
             parser.error(f"--servers {options.servers}: give the {len(servers)} of the job as HOST:PORT,HOST:PORT")
         result.update(zip(servers, given, strict=True))
+    stated: dict[str, str] = {}
     for text in options.address:
         name, _, address = text.partition("=")
         if not name or not is_address(address):
             parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
         if name not in folder.roles:
             raise _unknown(name, folder)
+        if stated.setdefault(name, address) != address:
+            parser.error(f"--address: {name} is given twice, with different values: {stated[name]} and {address}")
         result[name] = address
     if options.listen:
         if not is_address(options.listen):
