@@ -253,8 +253,8 @@ class DiagnosticError(Exception):
 
 
 def raise_errors(diagnostics: Iterable[Diagnostic]) -> None:
-    """Raises DiagnosticError with all findings if any of them is an error."""
-    result = tuple(diagnostics)
+    """Raises DiagnosticError with all findings, equal ones once, if any of them is an error."""
+    result = tuple(dict.fromkeys(diagnostics))
     if any(d.severity is Severity.ERROR for d in result):
         raise DiagnosticError(result)
 

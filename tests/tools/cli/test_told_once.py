@@ -58,3 +58,17 @@ def test_a_missing_initial_value(verb: str, name: str, capsys: pytest.CaptureFix
     assert main([verb, "net.ir", *JOB, *VERBS[verb]]) == 1
     told = re.findall(r"(\w+)\[(\S+)\]: .*no op of @startup", capsys.readouterr().err)
     assert told == [("error", "not-initialised")]
+
+
+@pytest.mark.parametrize("to", ["inference", "onnx"])
+@pytest.mark.parametrize("name", ["loss", "lost"])
+def test_a_name_that_is_given_twice_to_export(to: str, name: str, capsys: pytest.CaptureFixture[str]):
+    net = str(ROOT / "examples" / "regression.ir")
+    assert main(["export", net, "--to", to, "--fetch", name, "--fetch", name, "-o", "model"]) == 1
+    assert capsys.readouterr().err.count("error[inference-program]") == 1
+
+
+def test_a_name_that_is_given_twice_to_grad(capsys: pytest.CaptureFixture[str]):
+    net = str(ROOT / "tests" / "data" / "forward.ir")
+    assert main(["grad", net, "--loss", "loss", "--optimizer", "sgd", "--parameters", "w_0,w_0"]) == 1
+    assert capsys.readouterr().err.count("error[") == 1
