@@ -98,3 +98,38 @@ def test_a_long_line_ends_where_it_ends():
 def test_what_lacks_quotes(line: str, hint: str):
     (found,) = findings(HEAD + line + "\n" + TAIL).diagnostics
     assert found.message.endswith(hint)
+
+
+NET = (Path(__file__).parents[2] / "examples" / "regression.ir").read_text()
+LOSS = "    mean(X=%squared_error) -> Out=%loss : loss\n"
+HINT = "; comments begin with `#`"
+
+
+@pytest.mark.parametrize("comment", ["// note", "//note", "/* note */", "; note", "-- note", "% note", "! note"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", NET),
+        (f"# one\n\n{NET.partition(LOSS)[0]}", LOSS + NET.partition(LOSS)[2]),
+        (f"{NET.partition(LOSS)[0]}{LOSS[:-1]} ", NET.partition(LOSS)[2]),
+        (NET.partition("{axis=1}")[0] + "{axis=1 ", NET.partition("{axis=1}")[2]),
+    ],
+    ids=["first", "line", "behind", "inside"],
+)
+def test_comments_of_other_languages(comment: str, before: str, after: str):
+    with pytest.raises(DiagnosticError) as caught:
+        parse(f"{before}{comment}\n{after}", "net.ir")
+    first = caught.value.diagnostics[0]
+    assert first.code == "syntax"
+    assert first.message.endswith(HINT)
+    assert first.location is not None
+    assert first.location.line == before.count("\n") + 1
+    if not before.endswith("{axis=1 "):
+        assert len(caught.value.diagnostics) == 1
+
+
+def test_a_semicolon_at_the_end_of_a_statement():
+    with pytest.raises(DiagnosticError) as caught:
+        parse(NET.replace(LOSS, f"{LOSS[:-1]};\n"), "net.ir")
+    (only,) = caught.value.diagnostics
+    assert only.message.endswith("found `;`; a statement ends with its line")

@@ -131,8 +131,27 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     if first and first.group(2) and position <= first.end():
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
         message += did_you_mean(first.group(1), wanted)
-    hint = _equals_for_colon(text, position) or _quoting(text, position)
+    hint = _sign_of_comment(text, position) or _equals_for_colon(text, position) or _quoting(text, position)
     return error("syntax", message + hint, Location(context.file, line, column), focus=focus)
+
+
+_COMMENT = re.compile(r'//|/\*|\*/|\(\*|<!--|;|--|!|"""|%+(?=[ \t])')
+"""Matches what comments begin with in other languages (or end with)."""
+
+
+def is_comment_elsewhere(line: str) -> bool:
+    """Whether a line begins as comments do in other languages."""
+    return _COMMENT.match(line.lstrip(BLANKS)) is not None
+
+
+def _sign_of_comment(text: str, position: int) -> str:
+    """A hint how comments are written, where a text is refused for what may be meant as one; "" otherwise."""
+    sign = _COMMENT.match(text, position)
+    if sign is None or (sign.group() == '"""' and '"' not in text[sign.end() :]):
+        return ""
+    if sign.group() == ";" and not text[sign.end() :].partition("\n")[0].strip(BLANKS):
+        return "; a statement ends with its line"
+    return "; comments begin with `#`"
 
 
 # An attribute with `:` where `=` belongs, up to the place where the text is refused: `{axis: ` or `{axis: true`.
@@ -220,6 +239,8 @@ def check_start(text: str, context: Context) -> None:
     # "ir" and a word with a number are read as version lines
     if not re.match(rf"ir\b|[A-Za-z_]+[{BLANKS}]+[0-9]+[{BLANKS}]*(#|$)", first.group(1)):
         line = text.count("\n", 0, first.start(1)) + 1
+        if is_comment_elsewhere(first.group(1)) and re.search(rf"^[{BLANKS}]*ir\b", text, re.MULTILINE):
+            return  # the statement is refused with a hint how comments are written; the version line follows
         word = re.split(f"[{BLANKS}]", first.group(1))[0][:40]
         hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
         result, _ = _description_at(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")

@@ -486,9 +486,9 @@ class Reader:
 
     def refused(self, at: int) -> int:
         """Reports a statement that the grammar refuses, with Lark's explanation. Returns the number of its lines."""
-        from pstranspile.ir.text.diagnose import refused_statement
+        from pstranspile.ir.text.diagnose import is_comment_elsewhere, refused_statement
 
-        self.started = True
+        self.started = self.started or not is_comment_elsewhere(self.lines[at])
         self.context.first_line = at + 1
         count = refused_statement(self.lines, at, self.context)
         if self.structure_lost is None and _OPENS_OR_ENDS(self.lines[at]):
