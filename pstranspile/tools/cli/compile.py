@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.compiler.diff import diff_modules, render
 from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
-from pstranspile.ir.diagnostics import cluster_of, did_you_mean, shell_line
+from pstranspile.ir.diagnostics import cluster_of, did_you_mean, in_one_line, shell_line
 from pstranspile.ir.model import Program
 from pstranspile.ops.programs.modules import STEP
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous_files
@@ -49,19 +49,20 @@ def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
     for name, made in files.items():
         path = os.path.join(folder, name)
         if not os.path.lexists(path):
-            yield f"{path}: is missing\n"
+            yield f"{in_one_line(path)}: is missing\n"
             continue
         held = read_bytes(path)
         if held != made:
             yield _unified(path, held, made) if is_text(held) and is_text(made) else _programs(path, made)
     for name in superfluous_files(Path(folder), files) if os.path.isdir(folder) else ():
-        yield f"{os.path.join(folder, name)}: no machine of the job has these programs\n"
+        yield f"{in_one_line(os.path.join(folder, name))}: no machine of the job has these programs\n"
 
 
 def _unified(path: str, held: bytes, made: bytes) -> str:
     before, after = (data.decode("utf-8", "backslashreplace").splitlines() for data in (held, made))
-    lines = difflib.unified_diff(before, after, path, f"{path} (compiled)", lineterm="")
-    return "\n".join([*lines, ""]) or f"{path}: only line ends differ\n"
+    shown = in_one_line(path)
+    lines = difflib.unified_diff(before, after, shown, f"{shown} (compiled)", lineterm="")
+    return "\n".join([*lines, ""]) or f"{shown}: only line ends differ\n"
 
 
 def _programs(path: str, made: bytes) -> str:
@@ -70,8 +71,9 @@ def _programs(path: str, made: bytes) -> str:
 
     first = load_bytes(read_bytes(path), path, report=ignored)
     second = load_bytes(made, path, report=ignored)
-    shown = render(diff_modules(first, second), names=(path, f"{path} (compiled)"))
-    return shown or f"{path}: written otherwise, and means the same\n"
+    name = in_one_line(path)
+    shown = render(diff_modules(first, second), names=(name, f"{name} (compiled)"))
+    return shown or f"{name}: written otherwise, and means the same\n"
 
 
 # What `--print-after` and `--timing` show of a compile while it runs.

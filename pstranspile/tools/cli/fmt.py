@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, in_one_line
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.tools.cli.common import STDIN, make_parser
 from pstranspile.tools.cli.report import Reported, quoting, report, status_of
@@ -54,7 +54,7 @@ def _format(path: str, check: bool) -> int:
     if path == "-" and not check:
         sys.stdout.write(formatted)
     elif changed:
-        print(path)
+        print(in_one_line(path))
     return 1 if check and changed else 0
 
 

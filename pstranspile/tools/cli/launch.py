@@ -44,7 +44,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.tools.cli.written import MOST_NAMED, saved, telling
+from pstranspile.tools.cli.written import MOST_NAMED, saved, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares
@@ -302,7 +302,7 @@ def _launch(
 
     def tell(what: str) -> None:
         view.clear()
-        print(f"pstranspile launch: {what}", file=sys.stderr, flush=True)
+        say(f"pstranspile launch: {what}")
 
     news = News(tell)
     with ExitStack() as at_end:

@@ -211,7 +211,7 @@ class Keeping:
         if any(found.code == "checkpoint-busy" for found in findings):
             return
         if self._begun or self.new:
-            print(f"stopped: {kept_in(self.folder)}", file=sys.stderr)
+            say(f"stopped: {kept_in(self.folder)}")
 
 
 @contextmanager

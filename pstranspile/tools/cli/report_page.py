@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.report import report as tell
 from pstranspile.tools.cli.turns import TURNS_HELP
+from pstranspile.tools.cli.written import say
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -73,11 +73,11 @@ def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT), what, *then)
     checked: Mapping[str, Any] | None = data["check"]
     if checked is not None:
-        print(checked["text"].partition("\n")[0], file=sys.stderr)
+        say(checked["text"].partition("\n")[0])
     status = 0 if checked is None or checked["holds"] else 1
     unreached: Sequence[str] = data["run"]["unreached"] if data["run"] else ()
     for line in unreached:
-        print(f"not reached: {line}", file=sys.stderr)
+        say(f"not reached: {line}")
     if not unreached or options.allow_unreached:
         return status
     from pstranspile.tools.cli.run_cluster import drawn

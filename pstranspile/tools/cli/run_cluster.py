@@ -26,6 +26,7 @@ from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
 from pstranspile.tools.cli.progress import Keeping, Progress
 from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.written import say
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
@@ -100,7 +101,7 @@ def unreached(done: Simulated) -> list[str]:
     injector = done.cluster.injector
     lines = injector.unreached() if injector is not None else []
     for line in lines:
-        print(f"not reached: {line}", file=sys.stderr)
+        say(f"not reached: {line}")
     return lines
 
 
@@ -210,7 +211,7 @@ def _run(
     finally:
         progress.end()
         for tick, text in (entry for cluster in clusters if cluster.injector for entry in cluster.injector.log):
-            print(f"tick {tick}: {text}", file=sys.stderr)
+            say(f"tick {tick}: {text}")
     report(done.warnings)
     for recorder in recorders:
         show_pictures(recorder, done.cluster, options)

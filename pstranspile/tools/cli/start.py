@@ -32,7 +32,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
 from pstranspile.tools.cli.report import report as report_findings
-from pstranspile.tools.cli.written import PENDING, saved, telling
+from pstranspile.tools.cli.written import PENDING, saved, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -415,7 +415,7 @@ def _play(
         ):
             play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
     except Refused as problem:
-        print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
+        say(f"pstranspile start: {role}: {problem}")
         return 1
     finally:
         if cluster.source is not None and not report.has_reader:

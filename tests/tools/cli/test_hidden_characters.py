@@ -23,6 +23,10 @@ JOB = ["--pservers", "2", "--trainers", "2"]
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("net.ir").write_text(NET)
+    Path(f"{EVIL}0.ir").write_text(NET.replace("square(", "square  (").replace("0.01", "0.02"))
+    for number, form in ((2, "ir"), (3, "pb")):
+        assert main(["compile", f"{EVIL}0.ir", *JOB, "--emit", form, "-o", f"{EVIL}{number}"]) == 0
+        Path(f"{EVIL}{number}", "trainer_7.ir").touch()
     Path("program.ir").write_text(NET.replace("@main", f'@"{WRITTEN}"'))
     Path("variable.ir").write_text(re.sub(r"%w\b(?!@)", lambda _: f'%"{WRITTEN}"', NET))
 
@@ -38,6 +42,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ["export", "program.ir", "--to", "mermaid", "-o", "out"],
         ["compile", "net.ir", *JOB, "-o", EVIL],
         ["verify", "net.ir", f"--{EVIL}"],
+        ["fmt", f"{EVIL}0.ir"],
+        ["fmt", "--check", f"{EVIL}0.ir"],
+        ["diff", "net.ir", f"{EVIL}0.ir"],
+        ["compile", "net.ir", *JOB, "--check", EVIL],
+        ["compile", "net.ir", *JOB, "--check", f"{EVIL}2"],
+        ["compile", "net.ir", *JOB, "--emit", "pb", "--check", f"{EVIL}3"],
         ["run", "net.ir", "--steps", EVIL],
         ["explain", "net.ir", EVIL],
     ],
