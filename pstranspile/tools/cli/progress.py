@@ -185,7 +185,7 @@ class Keeping:
 
     def begins(self) -> None:
         """The first step is about to be done: whatever stops the run from here on is told with what is left of it."""
-        self._begun = bool(self.folder)
+        self._begun = True
         if self._resumed and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
             say(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}")
@@ -205,19 +205,20 @@ class Keeping:
             say(f"{self.folder}: {what} {' and '.join(new)}, to go on from with {given}{self._made}")
 
     def tell_of_stop(self, findings: Iterable[Diagnostic] = ()) -> None:
-        """Says on stderr what a run that an error has stopped can go on from, once it has begun. Nothing is said of a
-        folder that another run uses, whose checkpoints may be that run's.
+        """Says on stderr what a run that an error has stopped can go on from, and which results are not written, once
+        it has begun. Nothing is said of a folder that another run uses, whose checkpoints may be that run's.
         """
         if any(found.code == "checkpoint-busy" for found in findings):
             return
         if self._begun or self.new:
-            say(f"stopped: {kept_in(self.folder)}")
+            PENDING.tell_of_stop(kept_in(self.folder) if self.folder else "")
 
 
 @contextmanager
 def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
     """Prints on stderr which checkpoints a run has left: at its end, and where an error stops it, with the option by
-    which another run goes on from there. Of a run that keeps nothing nothing is said.
+    which another run goes on from there, and which results are not written. Of a run that keeps nothing nothing is
+    said.
     """
     keeping = Keeping(options.checkpoint or "", options.resume or "")
     try:

@@ -31,6 +31,7 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
+from pstranspile.tools.cli.report import Reported, status_of
 from pstranspile.tools.cli.report import report as report_findings
 from pstranspile.tools.cli.written import PENDING, saved, say, telling
 
@@ -366,6 +367,7 @@ def _play(
     from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
+    from pstranspile.cluster.net.findings import reported
     from pstranspile.cluster.net.outcome import trainer_arrays
     from pstranspile.cluster.net.process import Place, is_server, play
     from pstranspile.cluster.net.terms import Refused, Terms
@@ -416,7 +418,13 @@ def _play(
             play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
     except Refused as problem:
         say(f"pstranspile start: {role}: {problem}")
+        PENDING.tell_of_stop()
         return 1
+    except DiagnosticError as problem:  # shown first, as what is lost is told below it
+        report(findings=reported(problem.diagnostics))  # whoever has started this process tells of them
+        report_findings(problem.diagnostics)
+        PENDING.tell_of_stop()
+        raise Reported(status_of(problem), problem.diagnostics, ()) from problem
     finally:
         if cluster.source is not None and not report.has_reader:
             report_findings(cluster.source.warnings())

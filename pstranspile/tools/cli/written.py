@@ -164,6 +164,21 @@ class Pending:
         """The files and folders that are still to be written."""
         return [*self._paths, *filter(None, [self._checkpoints])]
 
+    @property
+    def unwritten(self) -> str:
+        """A clause about the files and folders that are still to be written, other than checkpoints; "" for none."""
+        if not self._paths:
+            return ""
+        return f"{enumerated(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written"
+
+    def tell_of_stop(self, *said: str) -> None:
+        """Says on stderr that an error has stopped the command's run: what else is `said`, and what is not written.
+        Nothing where there is nothing to say, or another command tells of this one.
+        """
+        clauses = [*filter(None, (*said, self.unwritten))]
+        if clauses and not self._quiet:
+            say(f"stopped: {'; '.join(clauses)}")
+
     def tell(self) -> None:
         """Says on stderr that the command is interrupted, and what it has not done."""
         if self._quiet:
@@ -171,7 +186,7 @@ class Pending:
         said = [kept_in(self._checkpoints)] if self._checkpoints else []
         said += filter(None, [sentence() for sentence in self._lacking])
         if self._paths:
-            said.append(f"{enumerated(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written")
+            said.append(self.unwritten)
         elif self._prints:
             said.append("the output is not complete")
         say(": ".join(filter(None, ("interrupted", "; ".join(said)))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,46 @@ def test_a_launch_of_which_a_machine_is_killed_names_how_to_go_on(role: str, fil
     assert "pstranspile launch: logs in logs" in told
     told = stopped(files, role, "--checkpoint", "none")
     assert told[-1].startswith("stopped: no checkpoint was saved in none; the first one is saved at the end, or after")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found in /proc")
+def test_a_launch_of_which_a_machine_is_killed_names_what_is_lost(files: Path):
+    assert stopped(files, "pserver_0", "--save", "k.npz")[-1] == "stopped: k.npz was not written"
+    told = stopped(files, "pserver_0", "--save", "k.npz", "--record", "r", "--checkpoint", "none")
+    assert told[-1].startswith("stopped: no checkpoint was saved in none; the first one is saved at the end, or after")
+    assert told[-1].endswith("; k.npz was not written")  # a record is, up to here
+    assert not (files / "k.npz").exists()
+
+
+def test_a_machine_whose_servers_are_not_there_names_what_is_lost(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(files)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = f"127.0.0.1:{free.getsockname()[1]}"
+    assert main(["compile", "net.ir", "--pservers", server, "--trainers", "1", "-o", "out"]) == 0
+    command = ["start", "out", "--role", "trainer_0", "--feed", "data.npz", "--patience", "0.2", "--save", "k.npz"]
+    assert main(command) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped: k.npz was not written"
+
+
+@pytest.mark.parametrize("verb", [["run"], ["run", *CLUSTER], ["launch", *CLUSTER]], ids=" ".join)
+def test_a_run_that_an_error_stops_names_what_is_lost(
+    verb: list[str], files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(files)
+    Path("made.py").write_text(
+        "import numpy as np\n"
+        "def loader(rank, trainers):\n"
+        "    yield {'x': np.ones((2, 6), 'f4'), 'y': np.ones((2, 1), 'f4')}\n"
+        "    raise ValueError('no more')\n"
+    )
+    command = [verb[0], "net.ir", *verb[1:], "--feed", "made.py:loader", "--steps", "3", "--save", "k.npz"]
+    assert main(command) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped: k.npz was not written"
+    assert main([verb[0], "net.ir", *verb[1:], "--feed", "nothing.npz", "--save", "k.npz"]) == 1
+    assert "stopped" not in capsys.readouterr().err  # it has not begun
 
 
 @pytest.mark.parametrize("verb", [["run"], ["run", *CLUSTER]], ids=" ".join)
