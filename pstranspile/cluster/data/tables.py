@@ -13,7 +13,7 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
-from pstranspile.ir.diagnostics import DiagnosticError, error, shell_word
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, shell_word
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -374,14 +374,18 @@ def _rows(elements: Array, offsets: Sequence[Array]) -> list[int]:
 
 
 def require_numbers(one: Input, name: str, kind: Any, file: str) -> None:
-    """Raises DiagnosticError unless a column has numbers, lists of numbers, or dictionary-encoded numbers."""
+    """Raises DiagnosticError unless a column has numbers, lists of numbers, or dictionary-encoded numbers, whole ones
+    for an input of whole numbers.
+    """
     from pyarrow import types
 
     inner = kind
     while _is_list(inner) or types.is_fixed_size_list(inner) or types.is_dictionary(inner):
         inner = inner.value_type
-    if not _is_number(inner):
-        message = f"{one.name} is {one.dtype}, the column {name} is {kind}"
+    wanted = np.dtype(one.dtype).kind
+    other = (wanted in "iu" and types.is_floating(inner)) or (wanted == "b" and not types.is_boolean(inner))
+    if other or not _is_number(inner):
+        message = f"{one.name} is {one.dtype}, the column {name} is {inner if other else kind}"
         raise DiagnosticError([error("data-column", message, Location(file))])
 
 
@@ -446,10 +450,39 @@ def _require_size(file: str, size: int, taken: int, what: str) -> None:
 
 
 def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
-    """Raises DiagnosticError for columns that hold no numbers, before they are read and expanded."""
+    """Raises DiagnosticError for columns that hold no numbers, or other ones or more or fewer than the input takes,
+    before they are read and expanded.
+    """
+    from pyarrow import types
+
     for one in mapped:
         for name in one.columns:
             require_numbers(one.input, name, schema.field(name).type, file)
+
+    def width(name: str) -> int | None:
+        kind = schema.field(name).type
+        return kind.list_size if types.is_fixed_size_list(kind) else None if _is_list(kind) else 1
+
+    require_widths(mapped, width, file)
+
+
+def require_widths(mapped: Sequence[Mapped], width_of: Callable[[str], int | None], file: str) -> None:
+    """Raises DiagnosticError for inputs whose columns hold more or fewer numbers in a row than they take, as far as
+    this is known before rows are read: `width_of` gives the numbers of a column, None where rows differ.
+    """
+    findings: list[Diagnostic] = []
+    for one, columns in mapped:
+        if one.levels:
+            if len(columns) > 1:
+                message = f"{one.name} is ragged and takes one column, not {len(columns)}"
+                findings.append(error("data-column", message, Location(file)))
+            continue
+        widths = [width_of(name) for name in columns]
+        known = [width for width in widths if width is not None]
+        if len(known) == len(widths) and sum(known) != one.width:
+            message = f"{one.name} takes {one.width} numbers, its columns have {sum(known)}"
+            findings.append(error("data-column", message, Location(file)))
+    raise_errors(findings)
 
 
 def _shown_by(imports: str, schema: str, file: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
-from pstranspile.cluster.data.tables import chunk_of, reading, type_of
+from pstranspile.cluster.data.tables import chunk_of, reading, require_widths, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
@@ -748,6 +748,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     mapped = map_columns(
         wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes, on_left=wanted.on_left
     )
+    require_widths(mapped, lambda _: 1, file)
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 
     def parse(data: bytes, ids: Any) -> Any:
@@ -813,6 +814,9 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
         if example is not None
         else []
     )
+    if example is not None:
+        held = example
+        require_widths(mapped, lambda name: None if isinstance(held[name], list | None) else 1, file)
     ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names}
 
     def parse(data: bytes, ids: Any) -> Any:
