@@ -30,7 +30,7 @@ from pstranspile.tools.cli.common import (
     seconds,
     whole,
 )
-from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
+from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
 from pstranspile.tools.cli.report import Reported, status_of
 from pstranspile.tools.cli.report import report as report_findings
 from pstranspile.tools.cli.written import PENDING, saved, say, telling
@@ -374,6 +374,7 @@ def _play(
     from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
+    from pstranspile.runtime.run.step_feeds import RowSource
 
     place = Place(
         addresses,
@@ -402,7 +403,10 @@ def _play(
         programs = cluster.trainers[0].role.programs
         feeds = received(options.carried) if options.carried else dealt_feed(options, programs)
         cluster.feed(feeds)
-        require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+        roles = [trainer.role for trainer in cluster.trainers]
+        require_fed(feeds, roles, cluster.steps, options.steps or 0)
+        if not isinstance(feeds, RowSource):
+            require_fed_inputs(options, None, roles, feeds)
     if isinstance(cluster.source, LoaderRows):
         cluster.source.tell_of_batches(lambda name: report(left_of_batch=name), lambda row: report(odd_batch=row))
     if isinstance(cluster.source, Data):
