@@ -100,7 +100,8 @@ def test_a_checkpoint_of_other_rows_is_refused(job: list[str], tmp_path: Path, c
     assert main(["run", *job, "--resume", kept]) == 1
     told = "error[data-source]: the run that goes on was fed"
     assert f"{told} with --batch 8, now it is with --batch 4\n" in capsys.readouterr().err
-    assert main(["run", *job, "--shuffle", "4", "--resume", kept]) == 1
+    job[job.index("--shuffle") + 1] = "4"
+    assert main(["run", *job, "--resume", kept]) == 1
     assert "now it is with --batch 4; with --shuffle 3, now it is with --shuffle 4\n" in capsys.readouterr().err
 
 

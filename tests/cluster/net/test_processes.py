@@ -253,7 +253,9 @@ def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done
     assert member.starts == (1 if done else 2)
 
 
-def test_a_trainer_says_at_which_address_another_server_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trainer_says_at_which_address_another_server_is(
+    feeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     compiled(tmp_path / "job")
     ports = Ports(2)
     servers = ",".join(ports.addresses)
@@ -261,7 +263,8 @@ def test_a_trainer_says_at_which_address_another_server_is(tmp_path: Path, capsy
     processes = [subprocess.Popen([*start, f"pserver_{number}"]) for number in (0, 1)]
     try:
         swapped = ",".join(reversed(ports.addresses))
-        assert main(["start", str(tmp_path / "job"), "--role", "trainer_0", "--servers", swapped, "--steps", "1"]) == 1
+        command = ["start", str(tmp_path / "job"), "--role", "trainer_0", "--servers", swapped, "--steps", "1"]
+        assert main([*command, "--feed", str(feeds)]) == 1
     finally:
         for process in processes:
             process.kill()
@@ -273,11 +276,11 @@ def test_a_trainer_says_at_which_address_another_server_is(tmp_path: Path, capsy
     )
 
 
-def test_a_trainer_says_which_server_it_does_not_find(tmp_path: Path) -> None:
+def test_a_trainer_says_which_server_it_does_not_find(feeds: Path, tmp_path: Path) -> None:
     folder = tmp_path / "job"
     compiled(folder)
     command = [sys.executable, "-m", "pstranspile", "start", str(folder), "--role", "trainer_0", "--patience", "0.5"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--feed", str(feeds)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(
         "pstranspile start: trainer_0: nobody answers for 0.5 seconds: pserver_0 at 127.0.0.1:6174"

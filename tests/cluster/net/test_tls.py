@@ -96,7 +96,9 @@ def test_what_is_said_openly_stays_on_this_host(address: str, inside: bool) -> N
 
 def test_start_wants_certificates_or_to_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compiled(tmp_path / "job", PROGRAM, "--pservers", "10.0.0.1:6174", "--trainers", "1")
+    np.savez(tmp_path / "data.npz", **feeds())
     trainer = ["start", str(tmp_path / "job"), "--role", "trainer_0", "--patience", "0.2"]
+    trainer += ["--feed", str(tmp_path / "data.npz")]
     assert main(trainer) == 1
     assert "pserver_0 is at 10.0.0.1:6174, which is not on this host; give --tls DIR, or --insecure" in (
         capsys.readouterr().err
