@@ -462,16 +462,20 @@ def _how_to_see_all(code: str) -> str:
 
 
 def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings with groups of more than MOST_ALIKE similar ones folded into one, with a note of their number."""
-    groups: dict[tuple[str, ...], list[Diagnostic]] = {}
-    for finding in findings:
+    """The findings in their order, with groups of more than MOST_ALIKE similar ones folded into the first of them, with
+    a note of their number.
+    """
+    given = tuple(findings)
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for at, finding in enumerate(given):
         words = finding.message if finding.severity is Severity.ERROR else ""
-        groups.setdefault((finding.severity.value, finding.code, words), []).append(finding)
-    shown: list[Diagnostic] = []
+        groups.setdefault((finding.severity.value, finding.code, words), []).append(at)
+    shown: dict[int, Diagnostic] = {}
     for (severity, code, _), alike in groups.items():
         if len(alike) <= MOST_ALIKE:
-            shown += alike
+            shown |= {at: given[at] for at in alike}
             continue
         more = f"and {len(alike) - 1} more findings {severity}[{code}]{_how_to_see_all(code)}"
-        shown.append(alike[0]._replace(notes=(*alike[0].notes, Note(more))))
-    return shown
+        first = given[alike[0]]
+        shown[alike[0]] = first._replace(notes=(*first.notes, Note(more)))
+    return [shown[at] for at in sorted(shown)]
