@@ -130,7 +130,8 @@ class Unit(NamedTuple):
     """Rows that are read together: a row group, a batch of records, or a block of lines.
 
     `first` is the number of its first row in the file, counted from 0. `place` is its number among the units of the
-    file, or the byte that it begins with; `size` its bytes and `line` the lines before it, where it is a block.
+    file, or the byte that it begins with; `size` its bytes and `line` the lines before it, where it is a block, and
+    `returns` says that its lines end in carriage returns alone.
     """
 
     file: str
@@ -139,6 +140,7 @@ class Unit(NamedTuple):
     place: int
     size: int = 0
     line: int = 0
+    returns: bool = False
 
 
 class Wanted(NamedTuple):

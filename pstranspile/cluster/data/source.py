@@ -687,8 +687,10 @@ class Data:
 
     def _note(self, rows: Sequence[LeftOut]) -> None:
         if not self._skip:
+            order = {file: number for number, file in enumerate(self.files)}
+            first = sorted(rows, key=lambda row: (order.get(row.file, len(order)), row.number))[:SHOWN]
             raise DiagnosticError(
-                [error("data-row", f"{_which(row)} can't be fed: {row.reason}", _place(row)) for row in rows[:SHOWN]]
+                [error("data-row", f"{_which(row)} can't be fed: {row.reason}", _place(row)) for row in first]
             )
         for row in rows:
             self.left_out(row)

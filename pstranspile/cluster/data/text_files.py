@@ -65,9 +65,74 @@ def lines_of(data: bytes) -> Lines:
     return Lines(data, starts[full], stops[full], np.flatnonzero(full))
 
 
-def blocks(file: str) -> Generator[tuple[int, bytes]]:
-    """Yields the blocks of a file, each with the offset of its first byte. Raises DiagnosticError."""
+class _Returns:
+    """A file whose lines end in carriage returns alone (CR), as text of old Macs does, with line feeds in place of
+    them: each byte stays where it is.
+    """
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __enter__(self) -> _Returns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, `size` at most."""
+        return self._stream.read(size).replace(b"\r", b"\n")
+
+    def seek(self, place: int) -> None:
+        """Goes on reading from a byte."""
+        self._stream.seek(place)
+
+    def readline(self, most: int) -> bytes:
+        """The next line, with its end; `most` bytes of it at most."""
+        parts: list[bytes] = []
+        start, length = self._stream.tell(), 0
+        while length < most and (data := self.read(min(_PIECE, most - length))):
+            end = data.find(b"\n") + 1
+            parts.append(data[:end] if end else data)
+            length += len(parts[-1])
+            if end:
+                break
+        self.seek(start + length)
+        return b"".join(parts)
+
+
+_PIECE = 1 << 16
+"""The bytes that are read together in search of a line end."""
+
+
+def _has_returns(file: str) -> bool:
+    """Whether the first line of a file ends in a carriage return alone; so do all then. Raises DiagnosticError."""
+    looked, last = 0, b""
     with open_file(file) as stream:
+        while looked < BLOCK and (data := stream.read(_PIECE)):
+            end = _LINE_END.search(last + data)
+            if end is not None and (end.group() == b"\n" or end.end() < len(last) + len(data)):
+                return end.group() == b"\r"
+            last = b"\r" if data.endswith(b"\r") else b""
+            looked += len(data)
+    return bool(last)
+
+
+_LINE_END = re.compile(rb"\r(?!\n)|\n")
+"""Matches a line feed, and a carriage return without one."""
+
+
+def _opened(file: str, *, returns: bool) -> Any:
+    """Opens a file of lines; where they end in carriage returns alone (`returns`), these are read as line feeds."""
+    stream = open_file(file)
+    return _Returns(stream) if returns else stream
+
+
+def blocks(file: str, *, returns: bool = False) -> Generator[tuple[int, bytes]]:
+    """Yields the blocks of a file, each with the offset of its first byte. `returns`: its lines end in carriage returns
+    alone. Raises DiagnosticError.
+    """
+    with _opened(file, returns=returns) as stream:
         at, left, rest = 0, 0, list[bytes]()
         while data := stream.read(BLOCK):
             end = data.rfind(b"\n") + 1
@@ -88,7 +153,7 @@ def first_line(file: str, *, blank: bool = True) -> bytes:
     """The first line of a file, with its line end; with `blank=False` the first that is not blank. Raises
     DiagnosticError.
     """
-    with open_file(file) as stream:
+    with _opened(file, returns=_has_returns(file)) as stream:
         while line := stream.readline(LONGEST + 1):
             if len(line) > LONGEST:
                 raise too_long(file)
@@ -104,7 +169,7 @@ def too_long(file: str) -> DiagnosticError:
 
 def read_block(unit: Unit) -> bytes:
     """The bytes of a unit. Raises DiagnosticError."""
-    with open_file(unit.file) as stream:
+    with _opened(unit.file, returns=unit.returns) as stream:
         stream.seek(unit.place)
         return stream.read(unit.size)
 
@@ -113,12 +178,13 @@ def units_of(file: str, header: int = 0) -> list[Unit]:
     """The units of a file, which are its blocks; `header` is the number of bytes of the line with the names."""
     result: list[Unit] = []
     first = line = 0
-    for place, data in blocks(file):
+    returns = _has_returns(file)
+    for place, data in blocks(file, returns=returns):
         start = min(max(header - place, 0), len(data))
         rows = len(lines_of(data[start:]))
         if rows:
             before = line + data.count(b"\n", 0, start)
-            result.append(Unit(file, rows, first, place + start, len(data) - start, before))
+            result.append(Unit(file, rows, first, place + start, len(data) - start, before, returns))
             first += rows
         line += data.count(b"\n")
     return result
@@ -604,6 +670,8 @@ class LineReader:
         except pyarrow.ArrowException as problem:
             reason = str(problem).strip().splitlines()[0]
         if len(rows) == 1:
+            returns = b"\r" in lines.text(rows[0]) and reason == "it is more than one row"
+            reason += ": a carriage return stands in it" if returns else ""
             reasons[rows[0]] = self._why(lines.text(rows[0]), _plain(reason))
             return
         middle = len(rows) // 2
@@ -738,12 +806,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
         raise refused(file, f"its rows have one field each, not {len(names)}: {separated.note}")
     if not names:
         header = len(first)
-        try:
-            names = csv.read_csv(_stream(first), parse_options=csv.ParseOptions(delimiter=delimiter)).column_names
-        except pyarrow.ArrowException:
-            raise refused(file, "it has no first line with the names of its columns") from None
-        except UnicodeDecodeError:
-            raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
+        names = _names_in(first, delimiter, file)
     notes = [] if wanted.names else [Note(separated.note)] if separated else _about_names(names)
     mapped = map_columns(
         wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes, on_left=wanted.on_left
@@ -782,6 +845,29 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
         return table
 
     return LineReader(file, mapped, header, _with_large_ids(mapped, parse), why=_why_of_cells)
+
+
+def _names_in(line: bytes, delimiter: str, file: str) -> list[str]:
+    """The names in the first line of a file of CSV. Raises DiagnosticError.
+
+    Arrow would keep what it has to convert each column, ten thousand bytes of it, for as many columns as there are.
+    """
+    import csv
+
+    try:
+        text = line.removeprefix(_MARK).decode("utf-8").rstrip("\r\n")
+        limit = csv.field_size_limit(len(text) + 1)
+        try:
+            names = next(csv.reader([text], delimiter=delimiter), [])
+        finally:
+            csv.field_size_limit(limit)
+    except UnicodeDecodeError:
+        raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
+    except csv.Error:
+        names = []
+    if not names:
+        raise refused(file, "it has no first line with the names of its columns")
+    return names
 
 
 def _words(cells: Any) -> Any:
@@ -931,7 +1017,7 @@ def _first_object(file: str) -> dict[str, Any] | None:
 def _first_row(file: str) -> int:
     """The number of the first line that is not blank. Raises DiagnosticError."""
     number = 1
-    with open_file(file) as stream:
+    with _opened(file, returns=_has_returns(file)) as stream:
         while (line := stream.readline(LONGEST + 1)) and not line.strip():
             number += 1
     return number
