@@ -116,7 +116,7 @@ class _Once(argparse.Action):
         """Takes the value."""
         if option is not None and isinstance(parser, Parser):
             before = parser.values_given.setdefault(self.dest, values)
-            if before != values:
+            if before is not values and before != values:  # NaN is not equal to itself
                 given = f"{str(before)[:_SHOWN]} and {str(values)[:_SHOWN]}"
                 raise argparse.ArgumentError(None, f"{option} is given twice, with different values: {given}")
         setattr(namespace, self.dest, values)

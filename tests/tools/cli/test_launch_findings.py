@@ -36,7 +36,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("net.ir").write_text((ROOT / "examples" / "linear_regression.ir").read_text())
     Path("wrong.py").write_text(LOADERS)
-    Path("rows.csv").write_text("x,y\n" + "1,1\n" * 12)
+    names = [*(f"x{at}" for at in range(13)), "y"]
+    Path("rows.csv").write_text("\n".join([",".join(names), "a" + ",1" * 13, *["1" + ",1" * 13] * 11]))
 
 
 def findings(err: str) -> list[list[str]]:
@@ -50,7 +51,9 @@ def findings(err: str) -> list[list[str]]:
     return [one for one in found if "[launch-ended]" not in one[0]]
 
 
-@pytest.mark.parametrize("feed", ["wrong.py:dims", "wrong.py:types", "wrong.py:missing", "rows.csv --batch 6"])
+@pytest.mark.parametrize(
+    "feed", ["wrong.py:dims", "wrong.py:types", "wrong.py:missing", "rows.csv --batch 6 --columns x=x*"]
+)
 def test_as_run_tells_it(feed: str, capsys: pytest.CaptureFixture[str]):
     given = ["net.ir", *JOB, "--feed", *feed.split()]
     assert main(["run", *given]) == 1
