@@ -440,7 +440,7 @@ def _cause(finding: Diagnostic) -> object:
 def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
     """Errors about codes that don't exist or can't be allowed; `key` is their place."""
     findings: list[Diagnostic] = []
-    for code in codes:
+    for code in dict.fromkeys(codes):
         if code in NEEDED:
             message = f"{key}: {code} can't be allowed: blocks that stand in no sound order can't be run"
             findings.append(error("job-value", message, focus=key))

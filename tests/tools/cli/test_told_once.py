@@ -72,3 +72,8 @@ def test_a_name_that_is_given_twice_to_grad(capsys: pytest.CaptureFixture[str]):
     net = str(ROOT / "tests" / "data" / "forward.ir")
     assert main(["grad", net, "--loss", "loss", "--optimizer", "sgd", "--parameters", "w_0,w_0"]) == 1
     assert capsys.readouterr().err.count("error[") == 1
+
+
+def test_a_code_that_is_given_twice_to_allow(capsys: pytest.CaptureFixture[str]):
+    assert main(["verify", "net.ir", "--allow", "none", "--allow", "none"]) == 2
+    assert capsys.readouterr().err.count("error[job-value]") == 1
