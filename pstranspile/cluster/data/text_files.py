@@ -858,7 +858,7 @@ def _names_in(line: bytes, delimiter: str, file: str) -> list[str]:
         text = line.removeprefix(_MARK).decode("utf-8").rstrip("\r\n")
         limit = csv.field_size_limit(len(text) + 1)
         try:
-            names = next(csv.reader([text], delimiter=delimiter), [])
+            names = next(csv.reader([text], delimiter=delimiter), list[str]())
         finally:
             csv.field_size_limit(limit)
     except UnicodeDecodeError:

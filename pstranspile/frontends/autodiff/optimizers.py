@@ -476,23 +476,33 @@ _NOT_SETTINGS = ("learning_rate", "regularizer", "clip", "exclude")
 
 
 class _Bounds(NamedTuple):
-    """The numbers with which a setting has a meaning: what a message calls them, and whether one is among them."""
+    """The numbers with which a setting has a meaning: what a message calls them, the least, the most, and whether these
+    two are among them.
+    """
 
     words: str
-    holds: Callable[[float], bool]
+    least: float = float("-inf")
+    most: float = float("inf")
+    with_least: bool = True
+    with_most: bool = True
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is among them."""
+        above = self.least <= value if self.with_least else self.least < value
+        return above and (value <= self.most if self.with_most else value < self.most)
 
 
-_SHARE = _Bounds("at least 0 and less than 1", lambda value: 0 <= value < 1)
-_NOT_NEGATIVE = _Bounds("at least 0", lambda value: value >= 0)
-_POSITIVE = _Bounds("greater than 0", lambda value: value > 0)
+_SHARE = _Bounds("at least 0 and less than 1", 0, 1, with_most=False)
+_NOT_NEGATIVE = _Bounds("at least 0", 0)
+_POSITIVE = _Bounds("greater than 0", 0, with_least=False)
 
 _BOUNDS: Mapping[str, _Bounds] = {
     **dict.fromkeys(("beta1", "beta2", "rho", "decay", "momentum"), _SHARE),
-    "dampening": _Bounds("at least 0 and at most 1", lambda value: 0 <= value <= 1),
+    "dampening": _Bounds("at least 0 and at most 1", 0, 1),
     **dict.fromkeys(("epsilon", "initial_accumulator_value", "rate_decay", "sigma", "l1", "l2"), _NOT_NEGATIVE),
     **dict.fromkeys(("decoupled_decay", "lars_weight_decay", "lamb_weight_decay"), _NOT_NEGATIVE),
     **dict.fromkeys(("lars_coeff", "clip_norm", "batch_size"), _POSITIVE),
-    "lr_power": _Bounds("at most 0", lambda value: value <= 0),
+    "lr_power": _Bounds("at most 0", most=0),
     **dict.fromkeys(("decay_rate", "power"), _NOT_NEGATIVE),
 }
 """The bounds of numbers that are written as text, by the names of settings, which mean the same in every optimizer and

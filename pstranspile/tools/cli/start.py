@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -406,7 +407,7 @@ def _play(
         roles = [trainer.role for trainer in cluster.trainers]
         require_fed(feeds, roles, cluster.steps, options.steps or 0)
         if not isinstance(feeds, RowSource):
-            require_fed_inputs(options, None, roles, feeds)
+            require_fed_inputs(options, None, [folder.roles[role]], _of_one(feeds, role))
     if isinstance(cluster.source, LoaderRows):
         cluster.source.tell_of_batches(lambda name: report(left_of_batch=name), lambda row: report(odd_batch=row))
     if isinstance(cluster.source, Data):
@@ -438,6 +439,15 @@ def _play(
         with telling(options.save, saved(made)):
             write_arrays(options.save, made)
     return 0
+
+
+def _of_one(feeds: Mapping[str, Any] | None, role: str) -> Mapping[str, Any] | None:
+    """What a trainer is fed of arrays for all, as if it were the first: those of other trainers need not be there."""
+    own = f"{role}/"
+    others = re.compile(r"trainer_[0-9]+/").match
+    return feeds and {
+        name.removeprefix(own): array for name, array in feeds.items() if name.startswith(own) or not others(name)
+    }
 
 
 @contextmanager

@@ -83,3 +83,13 @@ def test_a_trainer_that_is_fed_one_input_of_two_does_not_wait(capsys: pytest.Cap
     np.savez("x.npz", x=np.ones((2, 4, 1000), "float32"))
     assert main(["start", "out", "--role", "trainer_1", "--feed", "x.npz"]) == 1
     assert "y is an input of the program" in capsys.readouterr().err
+
+
+def test_a_trainer_that_is_fed_what_is_its_own_waits_for_its_servers(capsys: pytest.CaptureFixture[str]):
+    x = np.ones((2, 4, 1000), "float32")
+    np.savez("own.npz", **{"trainer_1/x": x, "trainer_1/y": x[:, :, :20]})
+    command = ["start", "out", "--feed", "own.npz", "--patience", "0.2", "--role"]
+    assert main([*command, "trainer_1"]) == 1
+    assert "nobody answers for 0.2 seconds" in capsys.readouterr().err
+    assert main([*command, "trainer_0"]) == 1
+    assert "x is an input of the program" in capsys.readouterr().err
