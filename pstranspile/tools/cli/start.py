@@ -375,7 +375,6 @@ def _play(
     from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
-    from pstranspile.runtime.run.step_feeds import RowSource
 
     place = Place(
         addresses,
@@ -406,7 +405,7 @@ def _play(
         cluster.feed(feeds)
         roles = [trainer.role for trainer in cluster.trainers]
         require_fed(feeds, roles, cluster.steps, options.steps or 0)
-        if not isinstance(feeds, RowSource):
+        if feeds is None or isinstance(feeds, Mapping):
             require_fed_inputs(options, None, [folder.roles[role]], _of_one(feeds, role))
     if isinstance(cluster.source, LoaderRows):
         cluster.source.tell_of_batches(lambda name: report(left_of_batch=name), lambda row: report(odd_batch=row))
