@@ -401,11 +401,11 @@ def _play(
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
         programs = cluster.trainers[0].role.programs
-        feeds = received(options.carried) if options.carried else dealt_feed(options, programs)
+        feeds: Any = received(options.carried) if options.carried else dealt_feed(options, programs)
         cluster.feed(feeds)
         roles = [trainer.role for trainer in cluster.trainers]
         require_fed(feeds, roles, cluster.steps, options.steps or 0)
-        if feeds is None or isinstance(feeds, Mapping):
+        if feeds is None or isinstance(feeds, Mapping):  # a script may carry other things
             require_fed_inputs(options, None, [folder.roles[role]], _of_one(feeds, role))
     if isinstance(cluster.source, LoaderRows):
         cluster.source.tell_of_batches(lambda name: report(left_of_batch=name), lambda row: report(odd_batch=row))
@@ -440,7 +440,7 @@ def _play(
     return 0
 
 
-def _of_one(feeds: Mapping[str, Any] | None, role: str) -> Mapping[str, Any] | None:
+def _of_one(feeds: Any, role: str) -> Mapping[str, Any] | None:
     """What a trainer is fed of arrays for all, as if it were the first: those of other trainers need not be there."""
     own = f"{role}/"
     others = re.compile(r"trainer_[0-9]+/").match

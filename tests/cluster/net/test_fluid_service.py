@@ -89,7 +89,7 @@ class Served:
         names = [f"pserver_{number}" for number in range(pservers)]
         commands = [[*start, "--role", name, "--result", str(work / f"result{name[7:]}")] for name in names]
         self.others = [subprocess.Popen(command) for command in commands[:-1]]
-        self.command = [*commands[-1], "--result", str(self.result)]
+        self.command = [*commands[-1][:-1], str(self.result)]
         self.process = subprocess.Popen(self.command)
 
     def kill(self) -> None:
