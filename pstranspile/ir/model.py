@@ -270,6 +270,15 @@ class Module:
     start: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
     example: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
 
+    def __post_init__(self) -> None:
+        """Raises TypeError unless the programs are Programs in a FrozenMap."""
+        if not isinstance(self.programs, FrozenMap):  # pyright: ignore[reportUnnecessaryIsInstance]
+            given = type(self.programs).__name__
+            raise TypeError(f"Module takes a FrozenMap of Programs, such as FrozenMap(main=program), not {given}")
+        for name, program in self.programs.items():
+            if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"Module takes a Program for each name; {name!r} is of type {type(program).__name__}")
+
     def __repr__(self) -> str:
         """`<Module net.ir: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
         parts: list[str] = []
@@ -284,7 +293,12 @@ class Module:
         return self.programs[name]
 
     def with_programs(self, programs: Mapping[str, Program]) -> Module:
-        """The module with these programs added, or replacing those of the same names."""
+        """The module with these programs added, or replacing those of the same names.
+
+        Raises TypeError for anything but Programs by name.
+        """
+        if not isinstance(programs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"with_programs takes Programs by name, not a value of type {type(programs).__name__}")
         return replace(self, programs=FrozenMap({**self.programs, **programs}))
 
     @property
