@@ -3,13 +3,16 @@
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import pstranspile as ps
 from pstranspile.ir.expect import declared_kinds, is_whole
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.ray.session import Session
 
 ROOT = Path(__file__).parents[1]
 MODULE = ps.load(ROOT / "examples" / "regression.ir")
@@ -100,8 +103,8 @@ def taking(
     number: "float",
     text: "str | None",
     many: "list[int] | None",
-    hidden: "NotHere | None",
-    by_name: "dict[str, int]",  # type: ignore[name-defined] # noqa: F821
+    hidden: "Session | None",
+    by_name: "dict[str, int]",
 ) -> None:
     """A function whose types are of every sort."""
 
@@ -163,6 +166,12 @@ LOD: Any = None
         (lambda: ps.simulate(COMPILED, "", 1), "not a value of type str"),
         (lambda: ps.simulate(COMPILED, FED, faults=ps.Scenario(keep="x")), "Scenario takes a whole number as keep"),
         (lambda: ps.simulate(COMPILED, FED, faults=ps.Scenario(events=[1])), "Scenario takes a list of"),
+        (lambda: ps.simulate(COMPILED, FED, faults=ps.Scenario(ticks=(1,))), "takes two whole numbers as ticks"),
+        (lambda: str(ps.Diagnostic("data-row", "m", 3)), "Diagnostic takes a Location or an Origin"),
+        (lambda: MODULE.main.find_var([]), "find_var takes a name and the number of a block, not [] and 0"),
+        (lambda: MODULE.main.find_var("x", None), "find_var takes a name and the number of a block, not 'x' and None"),
+        (lambda: MODULE.main.main_block.ops[0].input([]), "input takes the name of a slot, not []"),
+        (lambda: MODULE.main.main_block.ops[0].output({}), "output takes the name of a slot, not {}"),
         (lambda: ps.compile(MODULE, JOB, plan=PLAN._replace(lines=3)), "PlanFile takes a list of"),
     ],
 )  # fmt: skip
@@ -219,6 +228,13 @@ def test_values_that_are_findings(call: Callable[[], object], says: str):
 def test_trainers_that_are_not_there():
     with pytest.raises(IndexError, match="there is no trainer 2; the cluster has 2, numbered from 0"):
         CLUSTER.run_once(2, MODULE.main)
+
+
+def test_programs_that_are_not_there():
+    with pytest.raises(KeyError, match="the module has no program 'eval'; its programs are main, startup"):
+        MODULE["eval"]
+    with pytest.raises(KeyError, match="the module has no program 'main'; its programs are none"):
+        _ = ps.Module().main
 
 
 def test_what_is_missing_is_told_before_types():

@@ -171,7 +171,11 @@ class Diagnostic(NamedTuple):
     subject: str = ""
 
     def __str__(self) -> str:
-        """The finding as it is printed, but without the quoted source line, which needs the text of the file."""
+        """The finding as it is printed, but without the quoted source line, which needs the text of the file.
+
+        Raises TypeError if a field is of another type.
+        """
+        _require_fields(self)
         return render([self])
 
 
@@ -268,10 +272,16 @@ def _found(given: object) -> tuple[Diagnostic, ...]:
     if other is not None or result == (None,):
         raise TypeError(f"DiagnosticError takes findings, such as error(code, message), not {type(other).__name__}")
     for one in cast("tuple[Diagnostic, ...]", result):
-        _require_texts("Diagnostic", code=one.code, message=one.message, focus=one.focus, subject=one.subject)
-        _located(one.location, "Diagnostic")
-        _notes(one.notes)
+        _require_fields(one)
     return cast("tuple[Diagnostic, ...]", result)
+
+
+def _require_fields(finding: Diagnostic) -> None:
+    """Raises TypeError unless the fields of a finding, which anyone can make, are of their types."""
+    texts = {"code": finding.code, "message": finding.message, "focus": finding.focus, "subject": finding.subject}
+    _require_texts("Diagnostic", **texts)
+    _located(finding.location, "Diagnostic")
+    _notes(finding.notes)
 
 
 class DiagnosticError(Exception):

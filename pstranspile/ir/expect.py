@@ -112,7 +112,7 @@ def expect_number(value: object, caller: str, wanted: str, most: int | None = No
 
 def expect_word(value: object, caller: str, wanted: str, words: Sequence[str]) -> None:
     """Raises ValueError unless `value` is one of `words`; `wanted` is the name of the argument in the message."""
-    if value not in words:
+    if not isinstance(value, str) or value not in words:
         hint = did_you_mean(str(value), words)
         raise ValueError(f"{caller} takes {' or '.join(map(repr, words))} as {wanted}, not {value!r}{hint}")
 

@@ -165,12 +165,18 @@ class Op(NamedTuple):
 
     def input(self, slot: str) -> str | None:
         """The first variable of an input slot, None if the slot is missing or empty."""
-        names = self.inputs.get(slot)
+        try:
+            names = self.inputs.get(slot)
+        except TypeError:
+            raise TypeError(f"input takes the name of a slot, not {slot!r}") from None
         return names[0] if names else None
 
     def output(self, slot: str) -> str | None:
         """The first variable of an output slot, None if the slot is missing or empty."""
-        names = self.outputs.get(slot)
+        try:
+            names = self.outputs.get(slot)
+        except TypeError:
+            raise TypeError(f"output takes the name of a slot, not {slot!r}") from None
         return names[0] if names else None
 
     def __eq__(self, other: object) -> bool:
@@ -234,14 +240,17 @@ class Program(NamedTuple):
         As in Fluid, a block that computes gradients sees the variables of its forward block first.
         """
         waiting, seen = [block], set[int]()
-        for number in waiting:
-            if not 0 <= number < len(self.blocks) or number in seen:
-                continue
-            result = self.blocks[number].vars.get(name)
-            if result is not None:
-                return result
-            seen.add(number)
-            waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
+        try:
+            for number in waiting:
+                if not 0 <= number < len(self.blocks) or number in seen:
+                    continue
+                result = self.blocks[number].vars.get(name)
+                if result is not None:
+                    return result
+                seen.add(number)
+                waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
+        except (TypeError, ValueError):
+            raise TypeError(f"find_var takes a name and the number of a block, not {name!r} and {block!r}") from None
         return None
 
     def parameters(self) -> tuple[Var, ...]:
@@ -290,7 +299,11 @@ class Module:
 
     def __getitem__(self, name: str) -> Program:
         """The program called `name`; raises KeyError."""
-        return self.programs[name]
+        try:
+            return self.programs[name]
+        except (KeyError, TypeError):  # TypeError: what can't be a key
+            known = ", ".join(self.programs) or "none"
+            raise KeyError(f"the module has no program {name!r}; its programs are {known}") from None
 
     def with_programs(self, programs: Mapping[str, Program]) -> Module:
         """The module with these programs added, or replacing those of the same names.
@@ -304,7 +317,7 @@ class Module:
     @property
     def main(self) -> Program:
         """The program `@main`; raises KeyError when the module has none."""
-        return self.programs[MAIN]
+        return self[MAIN]
 
     @property
     def startup(self) -> Program | None:

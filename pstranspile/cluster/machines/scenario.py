@@ -131,6 +131,8 @@ def require_sayable(scenario: Scenario) -> None:
     scenario can say, such as a chance above the largest one.
     """
     expect_fields(scenario, "Scenario")
+    if not isinstance(scenario.ticks, list | tuple) or len(scenario.ticks) != 2:  # pyright: ignore
+        raise TypeError(f"Scenario takes two whole numbers as ticks, not {scenario.ticks!r}")
     for event in scenario.events:
         expect_fields(event, type(event).__name__)
     parse_scenario(str(scenario))
