@@ -192,7 +192,7 @@ def test_wrong_types(call: Callable[[], object], says: str):
         (lambda: ps.simulate(COMPILED, FED, shares="x"), "takes 'equal' or 'weighted' as shares, not 'x'"),
         (lambda: CLUSTER.run_to(-1), "run_to takes a number of steps, 0 at least, not -1"),
         (lambda: ps.Batch(ONE, {}, rows=-1), "a number of rows, 0 at least, not -1"),
-        (lambda: ps.Batch(ONE, {}, weight=0.5), "a weight of 1 or above, not 0.5"),
+        (lambda: ps.Batch(ONE, {}, weight=-0.5), "a weight of 0 or above, not -0.5"),
         (lambda: ROWS.dealing(0), "a number of trainers, 1 at least, not 0"),
         (lambda: ROWS.feeds([]), "the programs of the trainers, at least one"),
         (lambda: ps.Rows([], batch=10**30), "a number of rows, 1,000,000,000 at most"),

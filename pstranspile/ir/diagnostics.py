@@ -267,7 +267,7 @@ def subject_of(op: Op) -> str:
 def _found(given: object) -> tuple[Diagnostic, ...]:
     """Findings as a tuple; a single one counts as a list of one. Raises TypeError for anything else."""
     alone = isinstance(given, Diagnostic) or not isinstance(given, Iterable)
-    result = (given,) if alone else tuple(cast("Iterable[object]", given))
+    result: tuple[object, ...] = (cast("object", given),) if alone else tuple(cast("Iterable[object]", given))
     other = next((one for one in result if not isinstance(one, Diagnostic)), None)
     if other is not None or result == (None,):
         raise TypeError(f"DiagnosticError takes findings, such as error(code, message), not {type(other).__name__}")

@@ -178,7 +178,7 @@ def suggesting(called: _Called) -> _Called:
             _require_known(called, named)
             raise
 
-    return _wrapped(called, call)
+    return cast("_Called", _wrapped(called, call))
 
 
 def checked(called: _Called) -> _Called:
@@ -211,14 +211,15 @@ def checked(called: _Called) -> _Called:
             _require_known(called, named)
             raise
 
-    return _wrapped(called, call)
+    return cast("_Called", _wrapped(called, call))
 
 
-def _wrapped(called: _Called, call: Callable[..., Any]) -> _Called:
-    if isinstance(called, type):
-        setattr(called, "__init__", call)  # noqa: B010 (pyright takes no assignment to a method)
-        return cast("_Called", called)
-    return cast("_Called", call)
+def _wrapped(called: Any, call: Callable[..., Any]) -> Any:
+    """The function that takes the place of another one, or the class whose constructor it is."""
+    if not isinstance(called, type):
+        return call
+    setattr(called, "__init__", call)  # noqa: B010 (pyright takes no assignment to a method)
+    return cast("Any", called)
 
 
 def _can_be_called(made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> bool:
@@ -274,7 +275,7 @@ class _Names(dict[str, Any]):
         return eval(value, {}, self) if isinstance(value, str) else value
 
 
-def declared_kinds(function: Callable[..., Any], parameter: str) -> Kinds:
+def declared_kinds(function: Any, parameter: str) -> Kinds:
     """What a function's parameter takes, or a field of a class holds, by its annotation."""
     text = function.__annotations__.get(parameter)
     text = getattr(text, "__forward_arg__", text)  # as named tuples keep it
@@ -287,7 +288,8 @@ def declared_kinds(function: Callable[..., Any], parameter: str) -> Kinds:
 
 
 def _kinds(hint: Any) -> Kinds:
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin: Any = cast("object", get_origin(hint))
+    arguments: tuple[Any, ...] = get_args(hint)
     if origin in (Union, UnionType):
         parts = [_kinds(part) for part in arguments]
         if not all(part.known for part in parts):
@@ -296,9 +298,7 @@ def _kinds(hint: Any) -> Kinds:
         values = next((part.values for part in parts if part.values is not None), None)
         classes = tuple(dict.fromkeys(one for part in parts for one in part.classes))
         return Kinds(True, frozenset[type]().union(*(part.exact for part in parts)), classes, elements, values)
-    if origin is Literal:
-        origin = type(arguments[0])
-    kind = origin or hint
+    kind: Any = type(arguments[0]) if origin is Literal else origin or hint
     if kind in _DISTINCT:
         kind = _DISTINCT[kind]
     if getattr(kind, "_is_protocol", False) and "__call__" in vars(kind):
@@ -310,13 +310,14 @@ def _kinds(hint: Any) -> Kinds:
     if kind in _LISTS:
         element = arguments[0] if arguments and (kind is not tuple or arguments[1:] == (...,)) else Any
         found = _kinds(element)
-        exact = frozenset[type]() if found.known else frozenset([list, tuple])
+        exact = frozenset[type]() if found.known else frozenset[type]([list, tuple])
         return Kinds(True, exact, (kind,), elements=found if found.known else None)
     if kind in (Mapping, MutableMapping) and arguments:
         found = _kinds(arguments[1])
         told = found.known and all(one in _WORDS or one is type(None) for one in found.classes)
         return Kinds(True, frozenset() if told else frozenset([dict]), (kind,), values=found if told else None)
-    return Kinds(True, frozenset() if kind is float else frozenset([kind]), (kind,))
+    exact = frozenset[type]() if kind is float else frozenset[type]([kind])
+    return Kinds(True, exact, (kind,))
 
 
 _LISTS = (list, tuple, Sequence, Iterable, Collection, Container)
@@ -330,7 +331,7 @@ def _is_of(value: Any, kinds: Kinds) -> bool:
     return any(_is(value, kind) for kind in kinds.classes)
 
 
-def _is(value: Any, kind: type) -> bool:
+def _is(value: Any, kind: Any) -> bool:
     """Whether a value passes for a declared type, as numbers of other packages do."""
     if kind is bool:
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
@@ -339,7 +340,9 @@ def _is(value: Any, kind: type) -> bool:
     if kind is float:
         return _is_number(value)
     if kind in _LISTS:
-        return isinstance(value, Iterable) and not isinstance(value, str | bytes) and not hasattr(value, "_fields")
+        if isinstance(value, str | bytes | type) or hasattr(value, "_fields"):
+            return False
+        return hasattr(value, "__iter__") and getattr(value, "ndim", 1) != 0
     if kind is Callable:
         return callable(value)
     return isinstance(value, kind)
@@ -403,7 +406,8 @@ def _parts_of(value: Any, kinds: Kinds) -> tuple[Iterable[object], Kinds, str]:
     """The elements of a list or the values of a mapping, what they must be, and what one is called in a message."""
     if isinstance(value, Mapping) and kinds.values is not None:
         return islice(cast("Mapping[Any, object]", value).values(), _MOST_PARTS), kinds.values, "one value"
-    is_there = isinstance(value, list | tuple | set | frozenset | dict) or type(value).__name__ == "ndarray"
+    of = type(cast("object", value))
+    is_there = issubclass(of, list | tuple | set | frozenset | dict) or of.__name__ == "ndarray"
     if is_there and kinds.elements is not None and Mapping not in kinds.classes:
         return islice(cast("Iterable[object]", value), _MOST_PARTS), kinds.elements, "one"
     return (), _ANYTHING, ""
@@ -411,8 +415,9 @@ def _parts_of(value: Any, kinds: Kinds) -> tuple[Iterable[object], Kinds, str]:
 
 def expect_fields(value: Any, caller: str) -> None:
     """Raises TypeError unless every field of a named tuple is of the type that its class declares."""
-    for name, held in zip(value._fields, value, strict=True):
-        kinds = declared_kinds(type(value), name)
+    kind: Any = type(cast("object", value))
+    for name, held in zip(kind._fields, value, strict=True):
+        kinds = declared_kinds(kind, name)
         if kinds.known and held.__class__ not in kinds.exact:
             _require_kind(held, kinds, caller, name, is_first=False)
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from hashlib import sha256
 from itertools import accumulate, islice, pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -121,10 +121,10 @@ class _Batches:
     def _cut(self) -> Iterator[list[Mapping[str, Any]]]:
         """Yields the rows of each step."""
         for _ in range(self._epochs):
-            given: object = self._given() if callable(self._given) else self._given
-            if not isinstance(given, Iterable):
+            given: Any = self._given() if callable(self._given) else self._given
+            if not hasattr(given, "__iter__"):
                 raise wrong_type("Rows", "a function that gives a list of rows", given)
-            rows = iter(cast("Iterable[Mapping[str, Any]]", given))
+            rows: Iterator[Mapping[str, Any]] = iter(given)
             while taken := list(islice(rows, self._batch)):
                 yield taken
 

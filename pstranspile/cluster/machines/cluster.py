@@ -50,7 +50,7 @@ from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
 from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, expect_word, wrong_type
+from pstranspile.ir.expect import checked, expect_number, expect_word, wrong_type
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
@@ -275,7 +275,7 @@ class Cluster:
 
         Raises DiagnosticError, also if the rows of a source are fewer than these steps need.
         """
-        expect_number(step, "run_to", "a number of steps", MOST_STEPS, least=0)
+        expect_number(step, "run_to", "a number of steps", least=0)
         if not self.started:
             self.start()
         for trainer in self.trainers:

@@ -37,7 +37,7 @@ class Part(NamedTuple):
 @checked
 class Batch(dict[str, Any]):
     """The feeds of a step, by name. `parts` maps an input to its part of the whole batch (default: all rows; None:
-    unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor, 1 or
+    unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor, 0 or
     above, by which these rows count.
     """
 
@@ -51,8 +51,8 @@ class Batch(dict[str, Any]):
     ):
         if rows is not None:
             expect_number(rows, "Batch", "a number of rows", least=0)
-        if weight < 1:
-            raise ValueError(f"Batch takes a weight of 1 or above, not {weight}")
+        if weight < 0:
+            raise ValueError(f"Batch takes a weight of 0 or above, not {weight}")
         for part in parts.values():
             if part.__class__ is not Part and part is not None:
                 expect(part, Part, "Batch", "a Part or None for each input as parts")

@@ -372,7 +372,7 @@ def batches_of(given: Any, who: str, wanted: str = WANTED) -> list[Mapping[str, 
     for batch in cast("Sequence[Any]", given):
         expect(batch, Mapping, who, wanted)
         _require_names(batch, who, wanted)
-    return list(given)
+    return list(cast("Sequence[Mapping[str, Any]]", given))
 
 
 def _require_names(batch: Mapping[object, Any], who: str, wanted: str) -> None:
