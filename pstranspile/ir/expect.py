@@ -298,7 +298,9 @@ def _kinds(hint: Any) -> Kinds:
         values = next((part.values for part in parts if part.values is not None), None)
         classes = tuple(dict.fromkeys(one for part in parts for one in part.classes))
         return Kinds(True, frozenset[type]().union(*(part.exact for part in parts)), classes, elements, values)
-    kind: Any = type(arguments[0]) if origin is Literal else origin or hint
+    if origin is Literal:
+        return _kinds(type(arguments[0]))
+    kind: Any = hint if origin is None else origin
     if kind in _DISTINCT:
         kind = _DISTINCT[kind]
     if getattr(kind, "_is_protocol", False) and "__call__" in vars(kind):
