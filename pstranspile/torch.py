@@ -21,7 +21,10 @@ from pstranspile.cluster.pytorch import launch
 from pstranspile.frontends.torch.capture import torch_library
 from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_value
 from pstranspile.frontends.torch.training import Training, operators, trace
-from pstranspile.ir.expect import expect
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import checked, expect
+from pstranspile.ir.file_kinds import misspelt
+from pstranspile.ir.model import Location
 from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check, check_training
 from pstranspile.runtime.values import Array
 
@@ -34,6 +37,7 @@ _PARAMETER = "param/"
 """How parameters are named in a file of results."""
 
 
+@checked
 def state_dict(source: _Source, training: Training | None = None) -> dict[str, Any]:
     """Parameters and buffers as tensors under torch's names, for `model.load_state_dict(..., strict=False)`.
 
@@ -63,6 +67,8 @@ def _arrays(source: _Source, training: Training | None) -> dict[str, Array]:
     path = os.fspath(source)
     if training is not None:
         return dict(starting_values(path, training.module["main"], training.module["startup"]).values)
+    if not os.path.exists(path) or "\0" in path:
+        raise DiagnosticError([error("input-unreadable", f"there is no such file{misspelt(path)}", Location(path))])
     if os.path.isdir(path) or is_checkpoint(path):
         raise ValueError(f"{path} is a folder: state_dict needs the training whose variables it holds")
     with np.load(path) as held:
@@ -71,6 +77,9 @@ def _arrays(source: _Source, training: Training | None) -> dict[str, Array]:
 
 def _of_results(held: Mapping[str, Any]) -> dict[str, Array]:
     """The parameters among what a run saved; all arrays, where none is marked as a parameter."""
+    for name, value in held.items():
+        if not isinstance(name, str) or np.asarray(value).dtype.kind not in "bifu":  # pyright: ignore
+            raise TypeError(f"state_dict takes arrays of numbers by name, not {name!r}: {type(value).__name__}")
     marked = {name.removeprefix(_PARAMETER): held[name] for name in held if name.startswith(_PARAMETER)}
     return marked or {name: np.asarray(held[name]) for name in held}
 

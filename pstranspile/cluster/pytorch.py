@@ -16,7 +16,7 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job.file import load_job
 from pstranspile.frontends.loading import of_python
 from pstranspile.frontends.torch.training import Training
-from pstranspile.ir.expect import expect_number, suggesting, wrong_type
+from pstranspile.ir.expect import checked, expect_number, wrong_type
 from pstranspile.runtime.kernels.programs.modules import HERE, no_source
 from pstranspile.runtime.run.files import read_arrays
 from pstranspile.runtime.run.step_feeds import RowSource
@@ -32,7 +32,7 @@ Fed: TypeAlias = "Loader | RowSource | Mapping[str, Any] | Iterable[Any] | str |
 """What trainers are fed: see `launch`."""
 
 
-@suggesting
+@checked
 def launch(
     training: Training,
     loader: Fed,

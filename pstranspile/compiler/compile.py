@@ -20,7 +20,7 @@ from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors, weighed
 from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.expect import expect, expect_module, expect_number, suggesting
+from pstranspile.ir.expect import checked, expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Observer, Steps
 
@@ -124,6 +124,7 @@ def _mistakes_told(module: Module) -> Generator[None]:
         raise DiagnosticError(findings) from None
 
 
+@checked
 @dataclass(frozen=True)
 class Compiled:
     """The result of a compile: the plan, and every machine's programs, made when first asked for.
@@ -162,6 +163,7 @@ class Compiled:
     def _made(self) -> dict[str, Role]:
         return {}
 
+    @checked
     def trainer(self, index: int) -> Role:
         """The programs of trainer `index`. Raises IndexError if there is no such trainer."""
         expect_number(index, "trainer", "the number of a trainer")
@@ -174,6 +176,7 @@ class Compiled:
             distribution = self._distributions.of_trainer(index)
             return self._made.setdefault(name, with_distribution(self.emitter.trainer(index), distribution))
 
+    @checked
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`. Raises KeyError if the job has no such server."""
         expect(endpoint, str, "pserver", "the endpoint of a server")
@@ -188,8 +191,11 @@ class Compiled:
             distribution = self._distributions.of_server(endpoint)
             return self._made.setdefault(name, with_distribution(self.emitter.pserver(endpoint), distribution))
 
+    @checked
     def with_roles(self, roles: Mapping[str, Role]) -> Compiled:
-        """A copy with other programs for some machines, by role name."""
+        """A copy with other programs for some machines, by role name. Raises TypeError for anything but Roles."""
+        for name, role in roles.items():
+            expect(role, Role, "with_roles", f"a Role for each name, such as {name!r}")
         other = replace(self, steps=self.steps)
         other._made.update(roles)
         return other
@@ -201,7 +207,7 @@ class Compiled:
         return {role.name: role for role in roles}
 
 
-@suggesting
+@checked
 def prepare(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:
@@ -223,7 +229,7 @@ def prepare(
         return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job)
 
 
-@suggesting
+@checked
 def compile(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:

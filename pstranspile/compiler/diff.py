@@ -19,7 +19,7 @@ from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.diagnostics import in_one_line
 from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.expect import suggesting, wrong_type
+from pstranspile.ir.expect import checked, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Attrs, Block, Module, Op, Program, Slots, Var
 from pstranspile.ir.text.distribution import statements
@@ -635,7 +635,7 @@ def diff_folders(
     return tuple(differences)
 
 
-@suggesting
+@checked
 def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:
     """The differences of two programs, modules, files or output folders, in any of these forms.
 

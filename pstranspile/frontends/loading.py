@@ -21,7 +21,7 @@ from pstranspile.frontends.meta import (
 )
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import expect, expect_module, path_of, suggesting
+from pstranspile.ir.expect import checked, expect, expect_module, path_of
 from pstranspile.ir.file_kinds import PROGRAM, kind_of, misspelt
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import json_text
@@ -43,7 +43,7 @@ _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # protobuf fields 1, 3 and
 _SNIFFED_BYTES = 4096
 
 
-@suggesting
+@checked
 def load(
     path: str | os.PathLike[str],
     startup: str | os.PathLike[str] | None = None,
@@ -68,7 +68,7 @@ def load(
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
 
-@suggesting
+@checked
 def loads(text: str) -> Module:
     """The module in the text of a program. Raises DiagnosticError."""
     expect(text, str, "loads", "text")
@@ -312,7 +312,7 @@ def _startup_program(module: Module, file: str) -> Program:
     raise _failure("input-startup", file, f"no program @{STARTUP} here; the file holds {names}")
 
 
-@suggesting
+@checked
 def export(module: Module, folder: str | os.PathLike[str]) -> None:
     """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
 

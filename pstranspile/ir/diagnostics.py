@@ -171,7 +171,11 @@ class Diagnostic(NamedTuple):
     subject: str = ""
 
     def __str__(self) -> str:
-        """The finding as it is printed, but without the quoted source line, which needs the text of the file."""
+        """The finding as it is printed, but without the quoted source line, which needs the text of the file.
+
+        Raises TypeError if a field is of another type.
+        """
+        _require_fields(self)
         return render([self])
 
 
@@ -185,18 +189,22 @@ def error(
 ) -> Diagnostic:
     """An error finding at a place in a file, or at the source op that the origin of an op names (`op.origin`).
 
-    Raises TypeError for a place of another type.
+    Raises TypeError for arguments of other types, ValueError for a code that is not known.
     """
     location, subject = _located(place, "error")
-    return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes), subject)
+    _require_texts("error", code=code, message=message, focus=focus)
+    _require_code("error", code)
+    return Diagnostic(code, message, location, focus, Severity.ERROR, _notes(notes), subject)
 
 
 def warning(code: Code, message: str, place: Location | Origin | None = None, *, focus: str = "") -> Diagnostic:
     """A warning at a place in a file, or at the source op that the origin of an op names (`op.origin`).
 
-    Raises TypeError for a place of another type.
+    Raises TypeError for arguments of other types, ValueError for a code that is not known.
     """
     location, subject = _located(place, "warning")
+    _require_texts("warning", code=code, message=message, focus=focus)
+    _require_code("warning", code)
     return Diagnostic(code, message, location, focus, Severity.WARNING, (), subject)
 
 
@@ -208,6 +216,32 @@ def _located(place: object, caller: str) -> tuple[Location | None, str]:
         return place, ""
     instead = "; op.origin is that of an op" if isinstance(place, Op) else ""
     raise TypeError(f"{caller} takes a Location or an Origin, not a value of type {type(place).__name__}{instead}")
+
+
+def _require_texts(caller: str, **texts: object) -> None:
+    """Raises TypeError unless these arguments are texts."""
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise TypeError(f"{caller} takes text as {name}, not a value of type {type(text).__name__}")
+
+
+def _require_code(caller: str, code: str) -> None:
+    """Raises ValueError unless the code is known."""
+    if code not in CODES:
+        hint = did_you_mean(code, CODES)
+        raise ValueError(f"{caller} takes a code that is known, not {code!r}{hint}")
+
+
+def _notes(given: object) -> tuple[Note, ...]:
+    """Notes as a tuple. Raises TypeError for anything else."""
+    wanted = "error takes a list of Notes as notes, such as [Note(message)]"
+    if not isinstance(given, Iterable) or isinstance(given, Note | str):
+        raise TypeError(f"{wanted}, not a value of type {type(given).__name__}")
+    result = tuple(cast("Iterable[object]", given))
+    for one in result:
+        if not isinstance(one, Note) or not isinstance(one.message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{wanted}; one is of type {type(one).__name__}")
+    return cast("tuple[Note, ...]", result)
 
 
 def at_op(
@@ -232,13 +266,22 @@ def subject_of(op: Op) -> str:
 
 def _found(given: object) -> tuple[Diagnostic, ...]:
     """Findings as a tuple; a single one counts as a list of one. Raises TypeError for anything else."""
-    if isinstance(given, Diagnostic):
-        return (given,)
-    result = tuple(cast("Iterable[object]", given)) if isinstance(given, Iterable) else (given,)
+    alone = isinstance(given, Diagnostic) or not isinstance(given, Iterable)
+    result: tuple[object, ...] = (cast("object", given),) if alone else tuple(cast("Iterable[object]", given))
     other = next((one for one in result if not isinstance(one, Diagnostic)), None)
     if other is not None or result == (None,):
         raise TypeError(f"DiagnosticError takes findings, such as error(code, message), not {type(other).__name__}")
+    for one in cast("tuple[Diagnostic, ...]", result):
+        _require_fields(one)
     return cast("tuple[Diagnostic, ...]", result)
+
+
+def _require_fields(finding: Diagnostic) -> None:
+    """Raises TypeError unless the fields of a finding, which anyone can make, are of their types."""
+    texts = {"code": finding.code, "message": finding.message, "focus": finding.focus, "subject": finding.subject}
+    _require_texts("Diagnostic", **texts)
+    _located(finding.location, "Diagnostic")
+    _notes(finding.notes)
 
 
 class DiagnosticError(Exception):

@@ -1,12 +1,34 @@
-"""Type checks of arguments of public functions: a TypeError says what to pass instead."""
+"""Type checks of arguments of public functions: a TypeError says what to pass instead.
+
+`checked` holds every argument of a function to the type that it declares. What types don't say, such as limits of
+numbers, the function checks with `expect_number` and others here.
+"""
 
 from __future__ import annotations
 
+import builtins
+import math
+import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections import abc
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, MutableMapping, Sequence
 from functools import wraps
+from itertools import chain, islice
+from pathlib import Path
 from types import UnionType
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    SupportsFloat,
+    SupportsIndex,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Module, Program
@@ -28,7 +50,7 @@ _INSTEAD = {
     ("Facts", "Module"): "analyze(module.main) gives them",
     ("Scope", "dict"): "scope = Scope() makes one, scope.update(values) fills it",
     ("Scenario", "path"): "parse_scenario(text) gives one",
-    ("Roles", "Compiled"): "compiled.roles() gives them",
+    ("roles", "Compiled"): "compiled.roles() gives them",
 }
 """The advice in the message, by the required type and the given type."""
 
@@ -79,17 +101,18 @@ def expect_number(value: object, caller: str, wanted: str, most: int | None = No
 
     Raises ValueError if it exceeds `most`, or is below `least`.
     """
-    if not isinstance(value, SupportsIndex):
+    if not is_whole(value):
         raise wrong_type(caller, wanted, value)
-    if most is not None and int(value) > most:
+    number = operator.index(cast("SupportsIndex", value))
+    if most is not None and number > most:
         raise ValueError(f"{caller} takes {wanted}, {most:,} at most")
-    if least is not None and int(value) < least:
-        raise ValueError(f"{caller} takes {wanted}, {least} at least, not {int(value)}")
+    if least is not None and number < least:
+        raise ValueError(f"{caller} takes {wanted}, {least} at least, not {number}")
 
 
 def expect_word(value: object, caller: str, wanted: str, words: Sequence[str]) -> None:
     """Raises ValueError unless `value` is one of `words`; `wanted` is the name of the argument in the message."""
-    if value not in words:
+    if not isinstance(value, str) or value not in words:
         hint = did_you_mean(str(value), words)
         raise ValueError(f"{caller} takes {' or '.join(map(repr, words))} as {wanted}, not {value!r}{hint}")
 
@@ -152,16 +175,274 @@ def suggesting(called: _Called) -> _Called:
         try:
             return made(*given, **named)
         except TypeError:
-            from inspect import signature
-
-            known = [*signature(called).parameters.values()]
-            names = [one.name for one in known if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-            if any(one.kind is one.VAR_KEYWORD for one in known):
-                raise
-            require_arguments(called.__name__, named, names)
+            _require_known(called, named)
             raise
 
-    if isinstance(called, type):
-        setattr(called, "__init__", call)  # noqa: B010 (pyright takes no assignment to a method)
-        return cast("_Called", called)
-    return cast("_Called", call)
+    return cast("_Called", _wrapped(called, call))
+
+
+def checked(called: _Called) -> _Called:
+    """Wraps a public function or method, or a class: arguments that are not of the types that it declares, and unknown
+    ones, are refused with a TypeError that says what would be right.
+
+    Declared types that only type checkers know (imported for them alone, or protocols) are not checked.
+    """
+    made: Any = called.__init__ if isinstance(called, type) else called
+    code = made.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    first = next((name for name in names if name != "self"), "")
+    kinds: dict[str, Kinds] = {}
+
+    @wraps(made)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            for name, value in chain(zip(names, given), named.items()):  # noqa: B905 (there may be too many, or defaults)
+                wanted = kinds.get(name)
+                if wanted is None:
+                    wanted = kinds[name] = declared_kinds(made, name)
+                if wanted.known and value.__class__ not in wanted.exact:
+                    _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
+        except TypeError:
+            if _can_be_called(made, given, named):
+                raise
+        try:
+            return made(*given, **named)
+        except TypeError:
+            _require_known(called, named)
+            raise
+
+    return cast("_Called", _wrapped(called, call))
+
+
+def _wrapped(called: Any, call: Callable[..., Any]) -> Any:
+    """The function that takes the place of another one, or the class whose constructor it is."""
+    if not isinstance(called, type):
+        return call
+    setattr(called, "__init__", call)  # noqa: B010 (pyright takes no assignment to a method)
+    return cast("Any", called)
+
+
+def _can_be_called(made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> bool:
+    """Whether a function has the arguments that it is called with; that it lacks one is told before their types."""
+    from inspect import signature
+
+    try:
+        signature(made).bind(*given, **named)
+    except TypeError:
+        return False
+    return True
+
+
+def _require_known(called: Callable[..., Any], named: Iterable[str]) -> None:
+    """Raises TypeError, with a suggestion, if one of the arguments that are named is not one of the function's."""
+    from inspect import signature
+
+    known = [*signature(called).parameters.values()]
+    if any(one.kind is one.VAR_KEYWORD for one in known):
+        return
+    names = [one.name for one in known if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    require_arguments(called.__name__, named, names)
+
+
+# The types that functions declare for their arguments.
+
+
+class Kinds(NamedTuple):
+    """What a parameter takes. `exact` are classes whose values need no further look, `classes` those that are asked
+    with isinstance; `elements` are the kinds of the elements of a list, `values` those of the values of a mapping, if
+    they are known. Without `known`, anything.
+    """
+
+    known: bool
+    exact: frozenset[type] = frozenset()
+    classes: tuple[type, ...] = ()
+    elements: Kinds | None = None
+    values: Kinds | None = None
+
+
+_ANYTHING = Kinds(False)
+
+
+class _Names(dict[str, Any]):
+    """The names that an annotation can use, those of aliases that are texts included; names that only type checkers
+    know stand for anything.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name, Any)
+        if value is Any:
+            value = vars(builtins).get(name) or vars(abc).get(name, Any)
+        return eval(value, {}, self) if isinstance(value, str) else value
+
+
+def declared_kinds(function: Any, parameter: str) -> Kinds:
+    """What a function's parameter takes, or a field of a class holds, by its annotation."""
+    text = function.__annotations__.get(parameter)
+    text = getattr(text, "__forward_arg__", text)  # as named tuples keep it
+    if not isinstance(text, str):
+        return _ANYTHING
+    try:
+        return _kinds(eval(text, {}, _Names(vars(sys.modules[function.__module__]))))
+    except TypeError:  # a name that only type checkers know, with parameters
+        return _ANYTHING
+
+
+def _kinds(hint: Any) -> Kinds:
+    origin: Any = cast("object", get_origin(hint))
+    arguments: tuple[Any, ...] = get_args(hint)
+    if origin in (Union, UnionType):
+        parts = [_kinds(part) for part in arguments]
+        if not all(part.known for part in parts):
+            return _ANYTHING
+        elements = next((part.elements for part in parts if part.elements is not None), None)
+        values = next((part.values for part in parts if part.values is not None), None)
+        classes = tuple(dict.fromkeys(one for part in parts for one in part.classes))
+        return Kinds(True, frozenset[type]().union(*(part.exact for part in parts)), classes, elements, values)
+    if origin is Literal:
+        return _kinds(type(arguments[0]))
+    kind: Any = hint if origin is None else origin
+    if kind in _DISTINCT:
+        kind = _DISTINCT[kind]
+    if getattr(kind, "_is_protocol", False) and "__call__" in vars(kind):
+        kind = Callable
+    if not isinstance(kind, type) or kind in (Any, object) or getattr(kind, "_is_protocol", False):
+        return _ANYTHING
+    if kind.__name__ == "ndarray":  # what makes an array is one, such as a list of numbers
+        return _ANYTHING
+    if kind in _LISTS:
+        element = arguments[0] if arguments and (kind is not tuple or arguments[1:] == (...,)) else Any
+        found = _kinds(element)
+        exact = frozenset[type]() if found.known else frozenset[type]([list, tuple])
+        return Kinds(True, exact, (kind,), elements=found if found.known else None)
+    if kind in (Mapping, MutableMapping) and arguments:
+        found = _kinds(arguments[1])
+        told = found.known and all(one in _WORDS or one is type(None) for one in found.classes)
+        return Kinds(True, frozenset() if told else frozenset([dict]), (kind,), values=found if told else None)
+    exact = frozenset[type]() if kind is float else frozenset[type]([kind])
+    return Kinds(True, exact, (kind,))
+
+
+_LISTS = (list, tuple, Sequence, Iterable, Collection, Container)
+"""Declared types that stand for anything that can be gone through: users need not tell them apart."""
+
+_DISTINCT: dict[Any, Any] = {None: type(None), Path: os.PathLike, dict: Mapping}
+"""What is taken for a declared type where that is wider."""
+
+
+def _is_of(value: Any, kinds: Kinds) -> bool:
+    return any(_is(value, kind) for kind in kinds.classes)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value passes for a declared type, as numbers of other packages do."""
+    if kind is bool:
+        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+    if kind is int:
+        return is_whole(value)
+    if kind is float:
+        return _is_number(value)
+    if kind in _LISTS:
+        if isinstance(value, str | bytes | type) or hasattr(value, "_fields"):
+            return False
+        return hasattr(value, "__iter__") and getattr(value, "ndim", 1) != 0
+    if kind is Callable:
+        return callable(value)
+    return isinstance(value, kind)
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, of Python, numpy or another package; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return False
+    try:
+        operator.index(value)
+    except TypeError:  # an array that is no single number
+        return False
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a single number, of Python or another package, and not NaN."""
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat) or hasattr(value, "__len__"):
+        return False
+    return not math.isnan(value)
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "text",
+    bytes: "bytes",
+    os.PathLike: "a path",
+    Mapping: "a mapping",
+    MutableMapping: "a mapping",
+    Callable: "a function",
+    **dict.fromkeys(_LISTS, "a list"),
+}
+"""Declared types in messages; other classes are named."""
+
+_MANY: dict[Any, str] = {int: "whole numbers", str: "texts", Mapping: "mappings"}
+"""Declared types of elements in messages."""
+
+
+def _in_words(kinds: Kinds) -> str:
+    """The kinds as messages tell them: `a whole number`, `the path of a file or folder`, `a Job or a mapping`."""
+    classes = [one for one in kinds.classes if one is not type(None)]
+    if str in classes and os.PathLike in classes:
+        classes = [one for one in classes if one is not str]
+    words = [_WORDS.get(one) or f"{'an' if one.__name__[0] in 'AEIO' else 'a'} {one.__name__}" for one in classes]
+    if kinds.elements is not None:
+        first = kinds.elements.classes[0]
+        many = _MANY.get(first) or f"values of type {first.__name__}"
+        words = [f"a list of {many}" if word == "a list" else word for word in words]
+    words = ["the path of a file or folder" if word == "a path" else word for word in words]
+    return " or ".join(dict.fromkeys(words)) or "nothing"
+
+
+_MOST_PARTS = 1000
+"""How many elements of a list, or values of a mapping, are looked at: users pass long ones."""
+
+
+def _parts_of(value: Any, kinds: Kinds) -> tuple[Iterable[object], Kinds, str]:
+    """The elements of a list or the values of a mapping, what they must be, and what one is called in a message."""
+    if isinstance(value, Mapping) and kinds.values is not None:
+        return islice(cast("Mapping[Any, object]", value).values(), _MOST_PARTS), kinds.values, "one value"
+    of = type(cast("object", value))
+    is_there = issubclass(of, list | tuple | set | frozenset | dict) or of.__name__ == "ndarray"
+    if is_there and kinds.elements is not None and Mapping not in kinds.classes:
+        return islice(cast("Iterable[object]", value), _MOST_PARTS), kinds.elements, "one"
+    return (), _ANYTHING, ""
+
+
+def expect_fields(value: Any, caller: str) -> None:
+    """Raises TypeError unless every field of a named tuple is of the type that its class declares."""
+    kind: Any = type(cast("object", value))
+    for name, held in zip(kind._fields, value, strict=True):
+        kinds = declared_kinds(kind, name)
+        if kinds.known and held.__class__ not in kinds.exact:
+            _require_kind(held, kinds, caller, name, is_first=False)
+
+
+def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_first: bool) -> None:
+    """Raises TypeError unless a value is of the declared kinds, and so are the elements of a list, if it is one."""
+    if value.__class__ in (tuple, list) and kinds.elements and kinds.elements.exact.issuperset(map(type, value)):
+        return  # the usual case, and quick
+    fits = _is_of(value, kinds)
+    parts, of_parts, one = _parts_of(value, kinds) if fits else ((), _ANYTHING, "")
+    wrong = [part for part in parts if not _is_of(part, of_parts)]
+    if fits and not wrong:
+        return
+    own = [one for one in kinds.classes if one not in _WORDS and one is not type(None)]
+    wanted, one_of = _in_words(kinds), "text"
+    if parameter == "fetch":
+        wanted, one_of = "a list of names of variables", "name"
+    elif not is_first and not own:
+        wanted = f"{wanted} as {parameter}"
+    if wrong:
+        raise TypeError(f"{caller} takes {wanted}; {one} is of type {type(wrong[0]).__name__}")
+    if isinstance(value, str) and kinds.elements is not None and str in kinds.elements.classes:
+        raise TypeError(f"{caller} takes {wanted}, not one {one_of}; write [{value!r}]")
+    if float in kinds.classes and isinstance(value, float):
+        raise TypeError(f"{caller} takes {wanted}, not NaN")
+    raise wrong_type(caller, wanted, value, own[-1].__name__ if own else parameter)

@@ -113,7 +113,7 @@ def misspelt(path: str | os.PathLike[str]) -> str:
         there = sorted(entry for entry in os.listdir(folder or os.curdir) if not entry.startswith("."))
     except FileNotFoundError:
         return f"; there is no folder {visible(folder)}"
-    except OSError:
+    except (OSError, ValueError):  # a path with a NUL is no path
         return ""
     return did_you_mean(name, there, lambda near: visible(os.path.join(folder, near)))
 

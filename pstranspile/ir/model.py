@@ -165,12 +165,18 @@ class Op(NamedTuple):
 
     def input(self, slot: str) -> str | None:
         """The first variable of an input slot, None if the slot is missing or empty."""
-        names = self.inputs.get(slot)
+        try:
+            names = self.inputs.get(slot)
+        except TypeError:
+            raise TypeError(f"input takes the name of a slot, not {slot!r}") from None
         return names[0] if names else None
 
     def output(self, slot: str) -> str | None:
         """The first variable of an output slot, None if the slot is missing or empty."""
-        names = self.outputs.get(slot)
+        try:
+            names = self.outputs.get(slot)
+        except TypeError:
+            raise TypeError(f"output takes the name of a slot, not {slot!r}") from None
         return names[0] if names else None
 
     def __eq__(self, other: object) -> bool:
@@ -234,14 +240,17 @@ class Program(NamedTuple):
         As in Fluid, a block that computes gradients sees the variables of its forward block first.
         """
         waiting, seen = [block], set[int]()
-        for number in waiting:
-            if not 0 <= number < len(self.blocks) or number in seen:
-                continue
-            result = self.blocks[number].vars.get(name)
-            if result is not None:
-                return result
-            seen.add(number)
-            waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
+        try:
+            for number in waiting:
+                if not 0 <= number < len(self.blocks) or number in seen:
+                    continue
+                result = self.blocks[number].vars.get(name)
+                if result is not None:
+                    return result
+                seen.add(number)
+                waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
+        except (TypeError, ValueError):
+            raise TypeError(f"find_var takes a name and the number of a block, not {name!r} and {block!r}") from None
         return None
 
     def parameters(self) -> tuple[Var, ...]:
@@ -270,6 +279,15 @@ class Module:
     start: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
     example: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
 
+    def __post_init__(self) -> None:
+        """Raises TypeError unless the programs are Programs in a FrozenMap."""
+        if not isinstance(self.programs, FrozenMap):  # pyright: ignore[reportUnnecessaryIsInstance]
+            given = type(self.programs).__name__
+            raise TypeError(f"Module takes a FrozenMap of Programs, such as FrozenMap(main=program), not {given}")
+        for name, program in self.programs.items():
+            if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"Module takes a Program for each name; {name!r} is of type {type(program).__name__}")
+
     def __repr__(self) -> str:
         """`<Module net.ir: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
         parts: list[str] = []
@@ -281,16 +299,25 @@ class Module:
 
     def __getitem__(self, name: str) -> Program:
         """The program called `name`; raises KeyError."""
-        return self.programs[name]
+        try:
+            return self.programs[name]
+        except (KeyError, TypeError):  # TypeError: what can't be a key
+            known = ", ".join(self.programs) or "none"
+            raise KeyError(f"the module has no program {name!r}; its programs are {known}") from None
 
     def with_programs(self, programs: Mapping[str, Program]) -> Module:
-        """The module with these programs added, or replacing those of the same names."""
+        """The module with these programs added, or replacing those of the same names.
+
+        Raises TypeError for anything but Programs by name.
+        """
+        if not isinstance(programs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"with_programs takes Programs by name, not a value of type {type(programs).__name__}")
         return replace(self, programs=FrozenMap({**self.programs, **programs}))
 
     @property
     def main(self) -> Program:
         """The program `@main`; raises KeyError when the module has none."""
-        return self.programs[MAIN]
+        return self[MAIN]
 
     @property
     def startup(self) -> Program | None:

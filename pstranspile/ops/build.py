@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, BlockRef, Floats, Strings, float32
+from pstranspile.ir.expect import expect, names_of
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Attrs, Block, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind, element_type
@@ -214,6 +215,10 @@ def build_module(**programs: ProgramBuilder | Program) -> Module:
 _GENERIC: Attrs = FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None})
 
 
+_MAPPINGS = (dict, FrozenMap)
+"""The usual classes of mappings, which are quickly told."""
+
+
 def make_op(
     op_type: str,
     inputs: Mapping[str, Iterable[str]],
@@ -226,8 +231,19 @@ def make_op(
 ) -> Op:
     """An op as Fluid's Python layer makes it, with the schema's defaults and empty dispensable inputs.
 
-    Raises TypeError when a slot is given as a bare string instead of a list of names.
+    Raises TypeError when a slot is given as a bare string instead of a list of names, and for arguments of other types.
     """
+    if not (op_type.__class__ is str and role.__class__ is OpRole and role_vars.__class__ is tuple):
+        expect(op_type, str, "make_op", "text")
+        expect(role, OpRole, "make_op", "an OpRole as role")
+        role_vars = names_of(role_vars, "make_op")
+    if not (inputs.__class__ in _MAPPINGS and outputs.__class__ in _MAPPINGS):
+        expect(inputs, Mapping, "make_op", "names of variables by slot as inputs")
+        expect(outputs, Mapping, "make_op", "names of variables by slot as outputs")
+    if attrs is not None:
+        expect(attrs, Mapping, "make_op", "values by name as attrs")
+    if origin is not None:
+        expect(origin, Origin, "make_op", "an Origin as origin")
     schema = schema_of(op_type)
     given_inputs = {slot: _names(op_type, slot, names) for slot, names in inputs.items()}
     given_outputs = {slot: _names(op_type, slot, names) for slot, names in outputs.items()}
@@ -287,7 +303,13 @@ def complete_attrs(op_type: str, attrs: Mapping[str, AttrValue] | None) -> Attrs
 def _names(op_type: str, slot: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise TypeError(f"{op_type}: slot {slot} takes a list of names, got the string {names!r}")
-    return tuple(names)
+    if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{op_type}: slot {slot} takes a list of names, not a value of type {type(names).__name__}")
+    result = tuple(names)
+    for name in result:
+        if name.__class__ is not str:
+            expect(name, str, f"slot {slot} of {op_type}", "a list of names")
+    return result
 
 
 def typed_slots(op_type: str) -> tuple[str, str]:

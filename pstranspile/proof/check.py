@@ -19,7 +19,7 @@ from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import MOST_CHECKED, expect, expect_module, expect_number, expect_word, suggesting
+from pstranspile.ir.expect import MOST_CHECKED, checked, expect, expect_module, expect_number, expect_word
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
@@ -117,7 +117,7 @@ ROWS_PER_TRAINER = 3
 """The number of rows per trainer in a batch of made data."""
 
 
-@suggesting
+@checked
 def check(
     module: Module,
     job: Job,

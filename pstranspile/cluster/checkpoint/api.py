@@ -21,7 +21,7 @@ from pstranspile.cluster.checkpoint.state import Memory, Scopes, assign, gather,
 from pstranspile.cluster.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.expect import path_of, suggesting, wrong_type
+from pstranspile.ir.expect import checked, path_of, wrong_type
 from pstranspile.ir.model import Module
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.step_feeds import Dealing
@@ -267,7 +267,7 @@ def _layout_of(job: Compiled | Module, caller: str) -> Layout:
     return layout_of(job)
 
 
-@suggesting
+@checked
 def save_checkpoint(
     machines: Any,
     job: Compiled | Module,
@@ -296,7 +296,7 @@ def save_checkpoint(
     return write_checkpoint(folder, layout, state, format, at)
 
 
-@suggesting
+@checked
 def load_checkpoint(
     machines: Any, job: Compiled | Module, folder: str | os.PathLike[str], *, same_program: bool = True
 ) -> Resumed:

@@ -53,7 +53,7 @@ from pstranspile.runtime.values.encoding import (
 
 def previous_of(folder: Path) -> Path:
     """The temporary path of an old folder between the two renames that replace it with a new one."""
-    return folder.with_name(f".{folder.name}.previous")
+    return folder.parent / f".{folder.name}.previous"
 
 
 def present(folder: Path) -> Path:

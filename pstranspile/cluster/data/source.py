@@ -21,7 +21,7 @@ from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
-from pstranspile.ir.expect import expect_number, is_separator, suggesting
+from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
@@ -32,7 +32,7 @@ from pstranspile.runtime.values import Array
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
 
 
-@suggesting
+@checked
 class Rows:
     """Rows that Python iterates over, `batch` of them in a step, divided over the trainers in order.
 
@@ -42,19 +42,20 @@ class Rows:
     """
 
     def __init__(self, rows: GivenRows, *, batch: int, epochs: int = 1):
-        expect_number(batch, "Rows", "a number of rows", least=1)
-        expect_number(epochs, "Rows", "a number of epochs", least=1)
+        expect_number(batch, "Rows", "a number of rows", MOST_STEPS, least=1)
+        expect_number(epochs, "Rows", "a number of epochs", MOST_STEPS, least=1)
         if not callable(rows) and not isinstance(rows, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Rows takes what gives rows, or a function that returns it, not {rows!r}")
         self._rows, self.batch, self.epochs = rows, batch, epochs
 
+    @checked
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """Returns, for each trainer, the function that gives its feed in a step, and ENDLESS as the number of steps,
         which is unknown.
 
         `programs` are the trainers' programs. Raises DiagnosticError.
         """
-        count = len(programs)
+        count = _require_trainers(programs)
         batches = _Batches(self._rows, self.batch, self.epochs, inputs(programs[0]), count)
 
         def of(trainer: int) -> FeedOf:
@@ -66,12 +67,16 @@ class Rows:
 
         return [of(trainer) for trainer in range(count)], ENDLESS
 
+    @checked
     def dealing(self, trainers: int) -> Dealing:
         """A record of how the rows are dealt, which does not depend on earlier numbers of trainers."""
+        expect_number(trainers, "dealing", "a number of trainers", least=1)
         return Dealing(f"rows of Python, {self.batch} in a step", ((0, trainers),))
 
+    @checked
     def continued(self, before: Dealing, step: int, trainers: int) -> Rows:
         """The same rows for `trainers` trainers from a step on. Raises DiagnosticError if `before` is of other rows."""
+        expect_number(step, "continued", "a number of steps", least=0)
         if before.data != self.dealing(trainers).data:
             raise DiagnosticError([error("data-source", f"the run that goes on was fed others before step {step + 1}")])
         return self
@@ -92,6 +97,13 @@ class Rows:
         return []
 
 
+def _require_trainers(programs: Sequence[Program]) -> int:
+    """How many trainers there are. Raises ValueError if there is none."""
+    if not programs:
+        raise ValueError("feeds takes the programs of the trainers, at least one")
+    return len(programs)
+
+
 class _Batches:
     """The batches of rows, each kept until every trainer has taken it."""
 
@@ -109,7 +121,10 @@ class _Batches:
     def _cut(self) -> Iterator[list[Mapping[str, Any]]]:
         """Yields the rows of each step."""
         for _ in range(self._epochs):
-            rows = iter(self._given() if callable(self._given) else self._given)
+            given: Any = self._given() if callable(self._given) else self._given
+            if not hasattr(given, "__iter__"):
+                raise wrong_type("Rows", "a function that gives a list of rows", given)
+            rows: Iterator[Mapping[str, Any]] = iter(given)
             while taken := list(islice(rows, self._batch)):
                 yield taken
 
@@ -500,7 +515,7 @@ class NotFinite(NamedTuple):
     what: str = NAN
 
 
-@suggesting
+@checked
 class Data:
     """Rows of files that a program is fed, `batch` of them in a step, of all trainers together.
 
@@ -529,8 +544,8 @@ class Data:
         shuffle: int | None = None,
         bad_rows: BadRows = "refuse",
     ):
-        expect_number(batch, "Data", "a number of rows", least=1)
-        expect_number(epochs, "Data", "a number of epochs", least=1)
+        expect_number(batch, "Data", "a number of rows", MOST_STEPS, least=1)
+        expect_number(epochs, "Data", "a number of epochs", MOST_STEPS, least=1)
         if format and format not in FORMATS:
             raise ValueError(f"Data has no format {format!r}; there are {', '.join(FORMATS)}")
         if bad_rows not in ("refuse", "skip"):
@@ -559,21 +574,25 @@ class Data:
         self._on_bad: Callable[[LeftOut], object] | None = None
         self._on_odd: Callable[[NotFinite], object] | None = None
 
+    @checked
     def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_odd: Callable[[NotFinite], object]) -> None:
         """Sets the function to call once with every bad row that is left out, and the one to call with rows that hold
         NaN or infinity.
         """
         self._on_bad, self._on_odd = on_bad, on_odd
 
+    @checked
     def deal(self, dealt: Dealt) -> None:
         """Sets the history of the numbers of trainers to which rows are dealt, each with its first step."""
         self.dealt = dealt
 
+    @checked
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """Returns, for each trainer, the function that gives its feed in a step, and the number of steps.
 
         Raises DiagnosticError.
         """
+        _require_trainers(programs)
         rows = self._opened(inputs(programs[0]), tables_of(programs[0]) if self._known_ids else {})
         order = Order([unit.rows for unit in rows.units], self.shuffle)
         if not order.rows:
@@ -588,12 +607,13 @@ class Data:
         cursors = [Cursor(schedule, trainer, rows.read, self._note, on_odd) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
 
+    @checked
     def row_of(self, step: int, place: int) -> tuple[str, int]:
         """The file and the number, counted from 1, of a row of a step. `place` is its number in the batch of a single
         trainer, counted from 0.
         """
-        assert self._schedule is not None
-        assert self._rows is not None
+        if self._schedule is None or self._rows is None:
+            raise ValueError("row_of takes the place of a row that is fed; feeds(programs) has not been called")
         epoch, number, deal = self._schedule.deal(step)
         for span in deal.spans(number, 0):
             if place < span.rows:
@@ -601,8 +621,9 @@ class Data:
                 row = span.start + place
                 return unit.file, unit.first + (row if order is None else int(order[row])) + 1
             place -= span.rows
-        raise IndexError(place)
+        raise IndexError(f"there is no row {place} in step {step}")
 
+    @checked
     def require(self, program: Program) -> None:
         """Raises DiagnosticError if a file is missing, can't be read, or lacks an input of a program."""
         self.readers(self._wanted(inputs(program)))
@@ -627,6 +648,7 @@ class Data:
         if columns:
             self._left.setdefault(tuple(columns), file)
 
+    @checked
     def readers(self, wanted: Wanted) -> dict[str, Reader]:
         """A reader for each file. Raises DiagnosticError: first for missing files, then for a missing library."""
         for file in self.files:
@@ -639,15 +661,20 @@ class Data:
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
         return {**self.__dict__, "files": files, "_rows": None, "_schedule": None, "_on_bad": None, "_on_odd": None}
 
+    @checked
     def dealing(self, trainers: int) -> Dealing:
         """A record of how the rows are dealt to this number of trainers."""
+        expect_number(trainers, "dealing", "a number of trainers", least=1)
         return Dealing(self._fingerprint(), self.dealt or ((0, trainers),), self._settings())
 
+    @checked
     def continued(self, before: Dealing, step: int, trainers: int) -> Data:
         """The same rows for `trainers` trainers from a step on; `before` says how they were dealt until then.
 
         Raises DiagnosticError if `before` is of other data.
         """
+        expect_number(step, "continued", "a number of steps", least=0)
+        expect_number(trainers, "continued", "a number of trainers", least=1)
         if before.data != self._fingerprint():
             message = f"the run that goes on was fed {_differing(before.settings, self._settings())}"
             raise DiagnosticError([error("data-source", message, Location(self.files[0]))])
@@ -695,6 +722,7 @@ class Data:
         for row in rows:
             self.left_out(row)
 
+    @checked
     def holds_odd(self, row: NotFinite) -> None:
         """Records that a row with NaN or infinity was fed, here or in another process."""
         row = row._replace(file=self._as_named(row.file))
@@ -708,6 +736,7 @@ class Data:
         """The name that this process uses for a file; other processes name it by its absolute path."""
         return next((known for known in self.files if known == file or os.path.abspath(known) == file), file)
 
+    @checked
     def left_out(self, row: LeftOut) -> None:
         """Records that a bad row was left out, here or in another process, and reports it once."""
         row = row._replace(file=self._as_named(row.file))

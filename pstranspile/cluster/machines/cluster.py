@@ -11,9 +11,10 @@ cluster.finish()                 # trainers leave, servers end
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -49,7 +50,7 @@ from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
 from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.expect import suggesting, wrong_type
+from pstranspile.ir.expect import checked, expect_number, expect_word, wrong_type
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
 
 
-@suggesting
+@checked
 class Cluster:
     """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
 
@@ -84,13 +85,14 @@ class Cluster:
         seed: int | None = None,
         distributed_vars: Iterable[DistributedVar] | None = None,
         settings: Settings | None = None,
-        folder: str = ".",
+        folder: str | os.PathLike[str] = ".",
         faults: Scenario | None = None,
         programs: GivenTurns | None = None,
         shares: Weighing = "equal",
     ):
         if not isinstance(roles, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise wrong_type("Cluster", "programs by role name", roles, "Roles")
+        expect_word(shares, "Cluster", "shares", get_args(Weighing))
         self.settings = settings or Settings()
         self.scheduler = scheduler_of(schedule)
         self.network = Network(self.scheduler)
@@ -99,7 +101,7 @@ class Cluster:
         self.seed = seed
         if seed is None and not any(role.startup.random_seed for role in roles.values()):
             self.seed = secrets.randbits(63) | 1  # the same seed for all machines
-        self.folder = folder
+        self.folder = folder = os.fspath(folder)
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
             Trainer(name, index, self.network, trainer_role(training[name]), self, forms=self._forms())
@@ -186,6 +188,7 @@ class Cluster:
 
     # steps
 
+    @checked
     def feed(self, feeds: ClusterFeeds | None) -> None:
         """Sets the feed: arrays with a step axis, a mapping per step, a function of trainer and step, or rows."""
         trainer_roles = [trainer.role for trainer in self.trainers]
@@ -266,11 +269,13 @@ class Cluster:
         """Sets the initial values of a trainer after the first run of its start-up program."""
         self.initial.set_on_trainer(trainer)
 
+    @checked
     def run_to(self, step: int) -> None:
         """Runs the cluster until every trainer has done `step` steps or has left.
 
         Raises DiagnosticError, also if the rows of a source are fewer than these steps need.
         """
+        expect_number(step, "run_to", "a number of steps", least=0)
         if not self.started:
             self.start()
         for trainer in self.trainers:
@@ -281,8 +286,11 @@ class Cluster:
         if there is not None and self.source is not None:
             require_steps(there, step, self.source)
 
+    @checked
     def run_once(self, trainer: int, program: Program) -> None:
         """Makes a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""
+        if not 0 <= trainer < len(self.trainers):
+            raise IndexError(f"there is no trainer {trainer}; the cluster has {len(self.trainers)}, numbered from 0")
         self.trainers[trainer].run_once(program)
         self._go_on()
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
+from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
@@ -426,7 +427,13 @@ def _nothing(_step: int) -> Mapping[str, Any]:
 
 
 def _bind(given: Callable[[int, int], Mapping[str, Any] | None], trainer: int) -> FeedOf:
-    return lambda step: given(trainer, step)
+    def feed(step: int) -> Mapping[str, Any] | None:
+        result = given(trainer, step)
+        if result is not None and not isinstance(result, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong_type("feeds", "a function that gives a mapping, or None where the rows have ended", result)
+        return result
+
+    return feed
 
 
 def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[list[FeedOf], int | None]:

@@ -12,7 +12,18 @@ from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
 from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network, TurnHook
 from pstranspile.cluster.machines.rings import GONE, Ring
-from pstranspile.cluster.machines.scenario import Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow, line_of
+from pstranspile.cluster.machines.scenario import (
+    Crash,
+    Event,
+    Late,
+    Leave,
+    Partition,
+    Rejoin,
+    Scenario,
+    Slow,
+    line_of,
+    require_sayable,
+)
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.snapshots import (
     Snapshot,
@@ -397,6 +408,7 @@ class Injector:
 
     def __init__(self, cluster: Machines, scenario: Scenario):
         expect(scenario, Scenario, "faults")
+        require_sayable(scenario)
         self.cluster = cluster
         self.scenario = scenario
         self.scheduler = cluster.network.scheduler

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error, listed
+from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Op
 from pstranspile.runtime.run.scope import Scope
 
@@ -300,10 +301,13 @@ Schedule: TypeAlias = "int | Scheduler | None"
 
 
 def scheduler_of(schedule: Schedule) -> Scheduler:
-    """The scheduler for an order of events."""
+    """The scheduler for an order of events. Raises TypeError for other values."""
     if isinstance(schedule, Scheduler):
         return schedule
-    return Scheduler() if schedule is None else SeededScheduler(schedule)
+    if schedule is None:
+        return Scheduler()
+    expect_number(schedule, "schedule", "a seed, a Scheduler or None")
+    return SeededScheduler(schedule)
 
 
 class SeededScheduler(Scheduler):

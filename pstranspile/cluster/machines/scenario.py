@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
-from pstranspile.ir.expect import expect, suggesting
+from pstranspile.ir.expect import checked, expect, expect_fields, expect_word
 from pstranspile.ir.file_kinds import kind_of
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
@@ -111,6 +111,7 @@ class Scenario(NamedTuple):
 
     def chance_line(self, name: str) -> str:
         """The line of `delay`, `drop` or `duplicate`."""
+        expect_word(name, "chance_line", "name", ("delay", "drop", "duplicate"))
         ticks = f" {self.ticks[0]}..{self.ticks[1]}" if name == "delay" else ""
         return f"{name} {getattr(self, name):g}{ticks}"
 
@@ -123,6 +124,18 @@ class Scenario(NamedTuple):
         if self.keep != 1 or self.folder:
             lines.append(f"keep {self.keep}" + (f" in {self.folder}" if self.folder else ""))
         return "\n".join([*lines, *map(line_of, self.events)]) + "\n"
+
+
+def require_sayable(scenario: Scenario) -> None:
+    """Raises TypeError for fields of other types, and DiagnosticError (`cluster-scenario`) for values that no text of a
+    scenario can say, such as a chance above the largest one.
+    """
+    expect_fields(scenario, "Scenario")
+    if not isinstance(scenario.ticks, list | tuple) or len(scenario.ticks) != 2:  # pyright: ignore
+        raise TypeError(f"Scenario takes two whole numbers as ticks, not {scenario.ticks!r}")
+    for event in scenario.events:
+        expect_fields(event, type(event).__name__)
+    parse_scenario(str(scenario))
 
 
 def line_of(event: Event) -> str:
@@ -179,7 +192,7 @@ class _Kind(NamedTuple):
     read: Callable[[Words], Meaning]
 
 
-@suggesting
+@checked
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
     expect(text, str, "parse_scenario", "text")

@@ -17,11 +17,11 @@ from pstranspile.cluster.machines.trainer import OnStep, Trainer
 from pstranspile.ir.diagnostics import Diagnostic, counted
 from pstranspile.ir.expect import (
     MOST_STEPS,
+    checked,
     expect,
     expect_number,
     names_of,
     require_arguments,
-    suggesting,
     wrong_type,
 )
 from pstranspile.ir.model import Role
@@ -148,7 +148,7 @@ _NOT_NAMED = ("options", "roles")
 """Parameters of `simulate` and `Cluster` that can't be passed to `simulate`."""
 
 
-@suggesting
+@checked
 def simulate(
     result: Job | Mapping[str, Role],
     feeds: ClusterFeeds | None = None,
@@ -185,7 +185,7 @@ def simulate(
     if not isinstance(result, Mapping) and not hasattr(result, "roles"):
         raise wrong_type("simulate", "what a compile gives, or programs by role name", result, "Compiled")
     if steps is not None:
-        expect_number(steps, "simulate", "a number of steps", MOST_STEPS)
+        expect_number(steps, "simulate", "a number of steps", MOST_STEPS, least=1)
     if init is not None:
         expect(init, Mapping, "simulate", "a mapping of initial values, by name")
     options.update(

@@ -39,7 +39,7 @@ from pstranspile.cluster.net.supervisor import (
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.folders import files_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
-from pstranspile.ir.expect import expect_number, names_of, suggesting, wrong_type
+from pstranspile.ir.expect import checked, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Location, Role
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import START_FILE, require_writable_folder, work_folder, write_outputs
@@ -51,7 +51,7 @@ OnReport = Callable[[str, Mapping[str, Any]], object]
 or its `state`."""
 
 
-@suggesting
+@checked
 def launch(
     job: Compiled,
     feeds: Any = None,
@@ -94,9 +94,19 @@ def launch(
         raise ValueError("init and resume can't both say what variables begin with")
     if checkpoint_every and checkpoint is None:
         raise ValueError("checkpoint_every needs checkpoint, which says where to")
-    expect_number(restarts, "launch", "a number of restarts")
-    if steps is not None:
-        expect_number(steps, "launch", "a number of steps", least=1)
+    expect_number(restarts, "launch", "a number of restarts", least=0)
+    expect_number(state_every, "launch", "a number of updates as state_every", least=1)
+    counts = (
+        ("a number of steps", steps),
+        ("a number of steps as checkpoint_every", checkpoint_every),
+        ("a number of threads", threads),
+    )
+    for wanted, number in counts:
+        if number is not None:
+            expect_number(number, "launch", wanted, least=1)
+    for name, seconds in (("patience", patience), ("lease", lease)):
+        if seconds <= 0:
+            raise ValueError(f"launch takes a number of seconds above 0 as {name}, not {seconds}")
     require_no_machine()
     with ExitStack() as at_end:
         work = at_end.enter_context(work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700))

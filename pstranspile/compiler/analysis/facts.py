@@ -14,7 +14,7 @@ from pstranspile.compiler.analysis.tables import (
 from pstranspile.compiler.analysis.updates import Roles, Update, UpdateGroup, find_groups, find_roles, find_updates
 from pstranspile.compiler.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
-from pstranspile.ir.expect import expect, expect_program, suggesting
+from pstranspile.ir.expect import checked, expect, expect_program
 from pstranspile.ir.model import Program
 from pstranspile.ir.passes import Steps
 
@@ -38,7 +38,7 @@ class Facts:
     findings: tuple[Diagnostic, ...] = ()
 
 
-@suggesting
+@checked
 def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: bool = False) -> Facts:
     """The facts of a training program. Raises DiagnosticError when it can't be distributed.
 

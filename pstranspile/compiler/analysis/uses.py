@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.expect import expect_program, suggesting
+from pstranspile.ir.expect import checked, expect_program
 from pstranspile.ir.model import Block, Op, Program, Slots
 
 
@@ -130,7 +130,7 @@ else:
     OpGraph = Any
 
 
-@suggesting
+@checked
 def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     """The graph of these ops of block 0 (indices ascending), sub-blocks included in the op that owns them.
 

@@ -11,7 +11,7 @@ from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.cost.traffic import moved_by
 from pstranspile.compiler.plan.plan import Plan, row_width
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error
-from pstranspile.ir.expect import expect, suggesting
+from pstranspile.ir.expect import checked, expect
 from pstranspile.ir.model import Program, TensorType
 
 
@@ -26,7 +26,7 @@ class ServerCost(NamedTuple):
     moved: float
 
 
-@suggesting
+@checked
 @dataclass(frozen=True)
 class PlanCost:
     """The cost of a plan for trainers whose batch has `batch_rows` rows, as `str` shows it.
@@ -57,11 +57,13 @@ class PlanCost:
         """The server that moves the most bytes."""
         return max(self.servers, key=lambda server: server.moved)
 
+    @checked
     def of_mean(self, server: ServerCost) -> float:
         """The ratio of the bytes that a server moves to those of the mean; 1 if no bytes are moved."""
         return server.moved / self.mean if self.mean else 1.0
 
 
+@checked
 def cost(compiled: Compiled) -> PlanCost:
     """The cost of a compiled job's plan in a step; in mode geo, in an exchange.
 

@@ -23,7 +23,7 @@ from pstranspile.compiler.job.modes import (
     settings_of,
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, warning, wrong_codes
-from pstranspile.ir.expect import suggesting
+from pstranspile.ir.expect import is_whole, suggesting
 from pstranspile.ir.table_rules import parse_table
 
 __all__ = ["Job", "JobError", "job_warnings"]
@@ -315,7 +315,7 @@ class Job:
 
 def _number(value: object) -> object:
     """Integers of other types than `int`, such as numpy's, as `int`; other values as they are."""
-    return value if isinstance(value, int) or not hasattr(value, "__index__") else operator.index(cast("Any", value))
+    return value if isinstance(value, int) or not is_whole(value) else operator.index(cast("Any", value))
 
 
 def _plain(value: object) -> object:

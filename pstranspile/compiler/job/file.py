@@ -14,7 +14,7 @@ from typing import Any, cast
 from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
-from pstranspile.ir.expect import path_of, suggesting
+from pstranspile.ir.expect import checked, expect, path_of
 from pstranspile.ir.file_kinds import beginning, kind_of
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
@@ -24,7 +24,7 @@ MAX_BYTES = 16 << 20
 """The largest size of a job file, in bytes."""
 
 
-@suggesting
+@checked
 def load_job(
     path: str | Path | None, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
 ) -> Job:
@@ -34,6 +34,8 @@ def load_job(
     file's `trainer_endpoints` as well. A file that names code (`split_method = "module:Class"`) is refused unless
     `trust_code`. Raises JobError, with the place in the file where there is one.
     """
+    for key in overrides or {}:
+        expect(key, str, "load_job", "values by key as overrides")
     text = "" if path is None else _read(Path(path_of(path, "load_job")))
     return job_of_text(path, text, overrides, trust_code=trust_code)
 
@@ -109,7 +111,9 @@ def _read(path: Path) -> str:
     except OSError as problem:
         message = f"can't read the job file: {problem.strerror or problem}"
         raise JobError([error("job-file", message, where)]) from None
-    except UnicodeDecodeError as problem:
+    except ValueError as problem:
+        if not isinstance(problem, UnicodeDecodeError):  # a path with a NUL
+            raise JobError([error("job-file", f"can't read the job file: {problem}", where)]) from None
         kind = kind_of(beginning(str(path)), str(path))
         message = f"not a job file: {kind}" if kind else f"not a text file: byte {problem.start} is not UTF-8"
         raise JobError([error("job-file", message, where)]) from None

@@ -25,7 +25,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     visible,
 )
-from pstranspile.ir.expect import path_of, wrong_type
+from pstranspile.ir.expect import checked, expect_fields, path_of, wrong_type
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
 from pstranspile.ir.reading import read_named, read_regular
@@ -172,6 +172,7 @@ class PlanFile(NamedTuple):
         return self.text.text
 
 
+@checked
 def load_plan(path: str | os.PathLike[str]) -> PlanFile:
     """The plan in a file that `plan` or `compile -o` wrote, edited or not, or in a folder that `compile -o` wrote.
 
@@ -205,6 +206,7 @@ def plan_of_bytes(data: bytes, file: str) -> PlanFile:
         raise DiagnosticError([error("plan-syntax", message, Location(file))]) from None
 
 
+@checked
 def parse_plan(text: str, file: str = "<plan>") -> PlanFile:
     """The plan in a text, such as that of `str(plan)`, edited or not; also in the JSON of `plan.json`.
 
@@ -384,6 +386,8 @@ def _row_at(source: SourceText, first: int, number: int) -> Location:
 
 def require_made_for(plan: Plan | PlanFile, module: Module, job: Job) -> None:
     """Raises DiagnosticError unless a plan was made for the programs of this module, and for this job."""
+    if isinstance(plan, PlanFile):
+        expect_fields(plan, "PlanFile")
     findings: list[Diagnostic] = []
     source_at, job_at = (plan.source_at, plan.job_at) if isinstance(plan, PlanFile) else (None, None)
     if not _is_of(plan, module):

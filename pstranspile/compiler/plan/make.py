@@ -43,7 +43,7 @@ from pstranspile.ir.diagnostics import (
     error,
     raise_errors,
 )
-from pstranspile.ir.expect import expect, suggesting
+from pstranspile.ir.expect import checked, expect
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
@@ -62,6 +62,7 @@ class Placeable(NamedTuple):
     shape: tuple[int, ...]
 
 
+@checked
 class Dispatcher:
     """The base class of every dispatcher, like Fluid's PSDispatcher. It is constructed with the servers' endpoints."""
 
@@ -333,7 +334,7 @@ class Piece(NamedTuple):
     divisible: bool = True
 
 
-@suggesting
+@checked
 def make_plan(
     facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
 ) -> tuple[Plan, list[Diagnostic]]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pstranspile.compiler.analysis.updates import UpdateGroup
 from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
+from pstranspile.ir.expect import checked, expect
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType
 from pstranspile.ir.types import DType
@@ -253,6 +254,7 @@ class GeoPlan(NamedTuple):
     row_names: FrozenMap[str, str] = EMPTY
 
 
+@checked
 @dataclass(frozen=True)
 class Plan:
     """All choices of one job for one program.
@@ -318,6 +320,8 @@ class Plan:
 
     def sent_name(self, slice_: Slice, trainer: int) -> str:
         """The name under which a trainer sends its gradient of a slice."""
+        if slice_.__class__ is not Slice:
+            expect(slice_, Slice, "sent_name")
         if not self.per_trainer:
             return slice_.gradient
         names = self._sent_names.setdefault(trainer, {})
@@ -331,6 +335,7 @@ class Plan:
         """The names generated so far, by trainer and gradient: one string each, however many programs use it."""
         return {}
 
+    @checked
     def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:
         """The slices of a server, in the order in which they were assigned."""
         return [
@@ -340,6 +345,7 @@ class Plan:
             if s.endpoint == endpoint
         ]
 
+    @checked
     def load_of(self, endpoint: str) -> str:
         """The load of a server in words: `3 slices, 40,080 bytes of parameters`."""
         owned = self.slices_on(endpoint)

@@ -18,7 +18,7 @@ from pstranspile.ir.codes import Code
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning, weighed
-from pstranspile.ir.expect import expect_module, suggesting
+from pstranspile.ir.expect import checked, expect_module
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, Program, SourceText, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
@@ -140,7 +140,7 @@ def _at(code: Code, message: str, var: Var) -> Diagnostic:
 _GRAD = "@GRAD"
 
 
-@suggesting
+@checked
 def verify(
     module: Module, *, strict: bool = False, allow: Collection[str] = (), initialised_here: bool = False
 ) -> tuple[Diagnostic, ...]:

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +24,7 @@ from pstranspile.frontends.autodiff.optimizers import (
 )
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
-from pstranspile.ir.expect import expect
+from pstranspile.ir.expect import checked
 from pstranspile.runtime.values import Array
 
 
@@ -349,15 +348,23 @@ NORM_EPSILON = 1e-6
 """The number that torch adds to the norm before it divides gradients by it."""
 
 
+def _require_bound(bound: float, caller: str) -> None:
+    """Raises ValueError for a number below 0, to which no norm and no element can be limited."""
+    if bound < 0:
+        raise ValueError(f"{caller} takes a number, 0 at least, not {bound}")
+
+
+@checked
 def clip_grad_norm(max_norm: float) -> Clipping:
     """Clipping as in `torch.nn.utils.clip_grad_norm_`: all gradients are scaled so that their total norm is at most
     `max_norm`.
     """
-    expect(max_norm, Real, "clip_grad_norm", "a number")
+    _require_bound(max_norm, "clip_grad_norm")
     return ClipByGlobalNorm(float(max_norm), epsilon=NORM_EPSILON)
 
 
+@checked
 def clip_grad_value(clip_value: float) -> Clipping:
     """Clipping as in `torch.nn.utils.clip_grad_value_`: each element is limited to [-`clip_value`, `clip_value`]."""
-    expect(clip_value, Real, "clip_grad_value", "a number")
+    _require_bound(clip_value, "clip_grad_value")
     return ClipByValue(float(clip_value))

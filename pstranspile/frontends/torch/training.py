@@ -31,7 +31,7 @@ from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, did_you_mean, error, raise_errors
-from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
+from pstranspile.ir.expect import checked, expect, expect_number, expect_word, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
@@ -220,7 +220,7 @@ class Training:
                     tensor.copy_(torch.from_numpy(np.ascontiguousarray(state[name])).reshape(tensor.shape))
 
 
-@suggesting
+@checked
 def trace(
     model: Any,
     batch: Any,
@@ -414,6 +414,8 @@ def translated(graph: Captured, model: Any) -> Tracing:
 
 def _loss_of(graph: Captured, tracing: Tracing, called: Any, *, given: bool) -> str:
     """The variable of the loss. Raises DiagnosticError (`torch-loss`) unless it is a number."""
+    if graph.loss not in tracing.names:
+        raise DiagnosticError([error("torch-loss", "the loss gives no tensor", line_of(called))])
     try:
         return tracing.finish_loss(tracing.names[graph.loss])
     except Refused as reason:

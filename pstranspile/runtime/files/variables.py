@@ -23,7 +23,7 @@ import numpy as np
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
-from pstranspile.ir.expect import expect, expect_program, names_of, path_of, suggesting
+from pstranspile.ir.expect import checked, expect, expect_program, names_of, path_of
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
@@ -247,7 +247,7 @@ def persistable_names(program: Program) -> tuple[str, ...]:
     return tuple(sorted(name for name, var in program.blocks[0].vars.items() if var.persistable and var.kind in kept))
 
 
-@suggesting
+@checked
 def save_variables(
     program: Program,
     scope: Mapping[str, Any],
@@ -284,7 +284,7 @@ def save_variables(
         write_variables(target, {file: list(encode(value, as_fp16)) for file, value in files.items()})
 
 
-@suggesting
+@checked
 def load_variables(
     program: Program,
     scope: MutableMapping[str, Any],

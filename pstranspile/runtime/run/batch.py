@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
+from pstranspile.ir.expect import checked, expect, expect_number
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
@@ -33,9 +34,10 @@ class Part(NamedTuple):
     sizes: Array | None = None
 
 
+@checked
 class Batch(dict[str, Any]):
     """The feeds of a step, by name. `parts` maps an input to its part of the whole batch (default: all rows; None:
-    unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor, 1 or
+    unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor, 0 or
     above, by which these rows count.
     """
 
@@ -47,6 +49,13 @@ class Batch(dict[str, Any]):
         rows: int | None = None,
         weight: float = 1.0,
     ):
+        if rows is not None:
+            expect_number(rows, "Batch", "a number of rows", least=0)
+        if weight < 0:
+            raise ValueError(f"Batch takes a weight of 0 or above, not {weight}")
+        for part in parts.values():
+            if part.__class__ is not Part and part is not None:
+                expect(part, Part, "Batch", "a Part or None for each input as parts")
         super().__init__(values)
         self.parts = parts
         self.rows = rows

@@ -181,6 +181,9 @@ def mismatch_of_array(var: Var, data: Any, *, any_dims: bool = False) -> str:
 
 def _lod_problem(var: Var, value: LoDTensor) -> str:
     assert var.tensor is not None
+    levels: Any = value.lod
+    if levels.__class__ not in (list, tuple) or not all(hasattr(level, "__len__") for level in levels):
+        return "is fed a LoDTensor whose lod is no list of lists of offsets"
     if len(value.lod) != var.tensor.lod_level:
         return f"is fed {len(value.lod)} LoD levels"
     if offsets_fit(value):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import expect, expect_number, expect_program, names_of, suggesting
+from pstranspile.ir.expect import checked, expect, expect_number, expect_program, names_of
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp, arguments_of, fail, slot_of
@@ -262,7 +262,7 @@ def _form(value: Any, any_rows: bool) -> tuple[Any, ...] | None:
     """
     if value.__class__ is np.ndarray:
         return value.dtype, value.shape
-    if value.__class__ is LoDTensor and value.data.__class__ is np.ndarray:
+    if value.__class__ is LoDTensor and value.data.__class__ is np.ndarray and value.lod.__class__ is list:
         data, lod = value
         return data.dtype, data.shape[1:] if any_rows else data.shape, len(lod)
     return None
@@ -290,7 +290,7 @@ class _Known:
         self.prepared: dict[tuple[tuple[str, ...], tuple[str, ...]], Prepared | None] = {}
 
 
-@suggesting
+@checked
 def run(
     program: Program,
     feed: Mapping[str, Any] | None = None,
@@ -328,9 +328,12 @@ def run(
     if seed.__class__ is not int and seed is not None:
         expect_number(seed, "run", "a whole number as seed")
         seed = int(seed)
-    if stream.__class__ is not int:
-        expect_number(stream, "run", "a whole number as stream")
+    if stream.__class__ is not int or stream < 0:
+        expect_number(stream, "run", "a whole number as stream", least=0)
         stream = int(stream)
+    if step is not None and (step.__class__ is not int or step < 0):
+        expect_number(step, "run", "a whole number as step", least=0)
+        step = int(step)
     known = _known(scope, program, (seed, stream, str(folder)))
     execution = known.execution
     execution.adapt(slices or {}, (*watchers, NotFinite()) if check_nan else tuple(watchers), step)

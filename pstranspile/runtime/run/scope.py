@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from pstranspile.ir.expect import expect
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import LoDTensor, SelectedRows
@@ -22,6 +23,8 @@ class Scope(MutableMapping[str, Value]):
     __slots__ = ("parent", "prepared", "values_here")
 
     def __init__(self, parent: Scope | None = None):
+        if parent is not None:
+            expect(parent, Scope, "Scope", "a Scope as parent")
         self.parent = parent
         self.values_here: dict[str, Value] = {}
         self.prepared: dict[object, object] = {}
@@ -33,12 +36,15 @@ class Scope(MutableMapping[str, Value]):
 
     def share(self, other: Scope) -> None:
         """Makes this scope share the variables of another scope: a variable set in one of them is set in both."""
+        expect(other, Scope, "share")
         self.values_here = other.values_here
 
     def put(self, name: str, value: Value) -> None:
         """Sets a variable without copying the value: in the scope that holds the variable, or in this
         one if none does.
         """
+        if name.__class__ is not str:
+            expect(name, str, "Scope", "text as the name of a variable")
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values_here:
@@ -65,6 +71,8 @@ class Scope(MutableMapping[str, Value]):
         return default
 
     def __setitem__(self, name: str, value: Value) -> None:
+        if name.__class__ is not str:
+            expect(name, str, "Scope", "text as the name of a variable")
         self.values_here[name] = own_copy(value)
 
     def __delitem__(self, name: str) -> None:

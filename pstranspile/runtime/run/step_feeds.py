@@ -22,7 +22,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.expect import expect, path_of, suggesting
+from pstranspile.ir.expect import checked, expect, path_of, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
@@ -339,13 +339,15 @@ def _held(name: str, value: Any) -> Any:
         raise DiagnosticError([error("run-save-impossible", message)]) from None
 
 
-@suggesting
+@checked
 def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]]) -> None:
     """Writes a feed file (`.npz`) for the feeds of each step, by name: arrays or LoDTensors of any shapes.
 
     Raises DiagnosticError for values that no file can hold, and when it can't be written; TypeError for other
     arguments.
     """
+    if not batches:
+        raise ValueError("save_feeds takes a list of mappings, one for each step, at least one")
     name = path_of(path, "save_feeds")
     expect(batches, Sequence, "save_feeds", "a list of mappings, one for each step")
     for batch in batches:
@@ -365,11 +367,12 @@ def batches_of(given: Any, who: str, wanted: str = WANTED) -> list[Mapping[str, 
     if isinstance(given, Mapping):
         _require_names(cast("Mapping[object, Any]", given), who, wanted)
         return None
-    expect(given, Sequence, who, wanted)
-    for batch in given:
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise wrong_type(who, wanted, given)
+    for batch in cast("Sequence[Any]", given):
         expect(batch, Mapping, who, wanted)
         _require_names(batch, who, wanted)
-    return list(given)
+    return list(cast("Sequence[Mapping[str, Any]]", given))
 
 
 def _require_names(batch: Mapping[object, Any], who: str, wanted: str) -> None:
@@ -863,6 +866,8 @@ def turns_of(given: GivenTurns, programs: Iterable[str], trainer: int = 0) -> Tu
     if isinstance(given, str):
         return parse_turns(given, programs)
     chosen = given
+    if not callable(chosen):  # pyright: ignore[reportUnnecessaryComparison]
+        raise wrong_type("programs", "a text such as main*5,generator, or a function of trainer and step", given)
     names = [name for name in programs if name != STARTUP]
     return Turns((_one_of(chosen(trainer, step), names) for step in count()), names)
 
