@@ -33,11 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LONG = ("cluster/ray_cluster", "cluster/net", "cluster/checkpoint", "hostile", "fluid")
-"""Folders with few and long tests, which start processes and wait for them."""
+LONG = ("cluster/ray_cluster", "frontends/torch", "cluster/net", "cluster/checkpoint", "hostile", "fluid")
+"""Folders with few and long tests, which start processes and wait for them, and the one that takes longest."""
 
-ALONE = "tests/cluster/ray_cluster/"
-"""The folder whose tests run one after another, because each file has a cluster and mostly waits for it."""
+ALONE = ("tests/cluster/ray_cluster/", "tests/frontends/torch/")
+"""Folders whose tests one worker runs one after another: each file of the first has a cluster and mostly waits for it,
+and PyTorch takes a worker a quarter of a minute before the first model is traced.
+"""
 
 APART = "tests/test_docs.py::"
 """The tests that workers take one by one: they last minutes together, in which other workers would have ended."""
@@ -66,14 +68,14 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deals files to workers, the folder `ALONE` as if it was one, and the tests `APART` as if each was one."""
+    """Deals files to workers, a folder of `ALONE` as if it was one, and the tests `APART` as if each was one."""
     from xdist.scheduler import LoadFileScheduling
 
     class FileScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith(APART):
                 return nodeid
-            return ALONE if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
+            return next((folder for folder in ALONE if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
     return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 

@@ -6,11 +6,10 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from hashlib import sha256
 from itertools import accumulate, islice, pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,6 +27,9 @@ from pstranspile.runtime.run.batch import Batch, Part
 from pstranspile.runtime.run.fed_ids import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
 from pstranspile.runtime.values import Array
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
 
@@ -414,9 +416,10 @@ class Cursor:
         self._on_odd = on_odd
         self._units: dict[int, Future[Chunk]] = {}
         self._orders: dict[tuple[int, int], Array | None] = {}
-        self._reading = ThreadPoolExecutor(
-            2, "data"
-        )  # one thread converts a unit to columns while another one reads the file
+        from concurrent.futures import ThreadPoolExecutor  # imported here, because servers read no rows
+
+        # One thread converts a unit to columns while another one reads the file.
+        self._reading = ThreadPoolExecutor(2, "data")
 
     def __call__(self, step: int) -> Mapping[str, Any] | None:
         """The feed of a step; None after the last. Raises DiagnosticError."""

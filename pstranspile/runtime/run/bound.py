@@ -17,7 +17,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.schema import Slot
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.kernel import Run, kernel_of
+from pstranspile.runtime.kernels.kernel import Kernel, Run, kernel_of
 from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
 from pstranspile.runtime.run.feeds import described
 from pstranspile.runtime.values import LoDTensor
@@ -60,6 +60,8 @@ class BoundOp(NamedTuple):
     results: tuple[Argument, ...]
     lod: str
     run_any: Run
+    kernel: Kernel | None = None
+    """The kernel that the op is bound to. None if none is, such as for an exchange of a cluster's machine."""
 
     @property
     def sees_lod(self) -> bool:
@@ -117,9 +119,8 @@ def bind(op: Op) -> BoundOp:
     if is_update(op):
         run = _for_tables(run, arguments, results)
     sees_lod = kernel.lod in ("own", "new")
-    return BoundOp(
-        op, run, arguments, results, kernel.lod, run if sees_lod else _any(run, arguments, results, kernel.lod)
-    )
+    run_any = run if sees_lod else _any(run, arguments, results, kernel.lod)
+    return BoundOp(op, run, arguments, results, kernel.lod, run_any, kernel)
 
 
 def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:

@@ -172,7 +172,7 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) ->
     """The expression of an op, None if its kernel has none for it. `over`: the expression may overwrite the memory of
     X.
     """
-    kernel = kernel_of(bound.op.type)
+    kernel = bound.kernel
     names = bound.results[0].names if bound.results else ()
     if kernel is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
         return None
@@ -194,13 +194,13 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) ->
 
 def makes_new(bound: BoundOp, name: str) -> bool:
     """Whether an op always gives a variable a new array to which nothing else refers."""
-    kernel = kernel_of(bound.op.type)
+    kernel = bound.kernel
     return kernel is not None and kernel.new and bound.op.output(kernel.outputs[0]) == name
 
 
 def _reads_dims_only(bound: BoundOp, name: str) -> bool:
     """Whether an op uses nothing of a variable but its dims."""
-    kernel = kernel_of(bound.op.type)
+    kernel = bound.kernel
     slots = {slot for slot, names in bound.op.inputs.items() if name in names}
     return kernel is not None and bool(slots) and slots <= kernel.dims_only
 
@@ -220,7 +220,7 @@ def over_first(bound: BoundOp, is_spare: Callable[[str | None], bool]) -> BoundO
     """An op that may write its result into the memory of X, if `is_spare` is true of X and the kernel supports it;
     otherwise the op unchanged.
     """
-    kernel = kernel_of(bound.op.type)
+    kernel = bound.kernel
     if kernel is None or not kernel.reuses or not is_spare(bound.op.input("X")):
         return bound
     return bind(bound.op._replace(attrs=FrozenMap({**bound.op.attrs, OVER: True})))
