@@ -102,7 +102,7 @@ def check(
     optimizer: Any,
     trainers: int = 2,
     pservers: int = 0,
-    batches: Iterable[Any] | None = None,
+    batches: Any = None,
     clip: Clipping | None = None,
     schedule: Any = None,
     accumulate: int = 1,
@@ -125,9 +125,7 @@ def check(
 
 
 @checked
-def check_training(
-    training: Training, batches: Iterable[Any] | None = None, *, trainers: int = 2, pservers: int = 0
-) -> ModelReport:
+def check_training(training: Training, batches: Any = None, *, trainers: int = 2, pservers: int = 0) -> ModelReport:
     """The check of `check` for a model that was traced before, from the state of `training` on.
 
     Raises DiagnosticError (`torch-batch`) for batches that the model was not traced for, or if there are none.
