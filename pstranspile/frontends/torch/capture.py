@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
+from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
@@ -43,7 +44,9 @@ class Captured(NamedTuple):
     inputs: Mapping[str, str]
     """The name of each tensor of the batch, by the name of its input node."""
     changed: Mapping[str, str]
-    """The buffer that is overwritten at the end of the step, by the name of the node with its new value."""
+    """The buffer, or the parameter without gradient, that is overwritten at the end of the step, by the name of the node
+    with its new value.
+    """
     loss: str
     """The name of the node that computes the loss."""
     guards: tuple[Guard, ...]
@@ -128,12 +131,13 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
-        with warnings.catch_warnings(), _quiet(), _marked(torch, model):
+        with warnings.catch_warnings(), _quiet(), _marked(torch, model), torch.enable_grad():
             warnings.simplefilter("ignore")
             try:
                 exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
                 texts = [_BATCH.sub("L['flat_args']", text) for text in getattr(exported, "_guards_code", ())]
                 guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
+                detach_blocks(torch, exported)
                 stacks = _inner_stacks(exported)
                 return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
@@ -427,9 +431,8 @@ def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> C
     lost = [name for name, tensor in constants.items() if hasattr(tensor, "fake_mode")]
     if lost:
         raise ValueError(f"the numbers of {lost[0]}, a tensor made of an array of numpy, are lost in export")
-    changed = {
-        spec.arg.name: _of_model(spec.target) for spec in signature.output_specs if spec.kind.name == "BUFFER_MUTATION"
-    }
+    held = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
+    changed = {spec.arg.name: _of_model(spec.target) for spec in signature.output_specs if spec.kind.name in held}
     written = [spec for spec in signature.output_specs if spec.kind.name == "USER_INPUT_MUTATION"]
     if written:
         place = names[given.index(written[0].target)] if written[0].target in given else written[0].target
