@@ -44,8 +44,8 @@ class Captured(NamedTuple):
     inputs: Mapping[str, str]
     """The name of each tensor of the batch, by the name of its input node."""
     changed: Mapping[str, str]
-    """The buffer, or the parameter without gradient, that is overwritten at the end of the step, by the name of the node
-    with its new value.
+    """The buffer, or frozen parameter, that is overwritten at the end of the step, by the name of the node with its new
+    value.
     """
     loss: str
     """The name of the node that computes the loss."""
@@ -70,8 +70,13 @@ def batch_names(model: Any, batch: Any, loss: Loss | None) -> list[str]:
         parameters = parameters[1:]
     given = tensors_of(batch)
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = [f"input_{at}" for at in range(len(positional), len(given))]
-    return [*positional[: len(given)], *rest]
+    names = positional[: len(given)]
+    for at in range(len(positional), len(given)):
+        name = f"input_{at}"
+        while name in names:
+            name += "_"
+        names.append(name)
+    return names
 
 
 def tensors_of(batch: Any) -> tuple[Any, ...]:

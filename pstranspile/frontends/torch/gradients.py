@@ -100,11 +100,13 @@ def _with_gradient(torch: Any, exported: Any) -> set[Any]:
         name = getattr(node.target, "__name__", "")
         if node.op == "placeholder" and node.name in trained:
             result.add(node)
-        elif node.op == "call_function" and name != _BLOCK and node.target is not torch.ops.aten.detach.default:
-            if result.intersection(node.all_input_nodes):
-                result.add(node)
-                for arg in _written(node):
-                    result.update(_bases(arg))
+            continue
+        if name == _BLOCK or node.target is torch.ops.aten.detach.default:
+            continue
+        if result.intersection(node.all_input_nodes):
+            result.add(node)
+            for arg in _written(node):
+                result.update(_bases(arg))
     return result
 
 
