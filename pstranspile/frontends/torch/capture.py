@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
+from pstranspile.frontends.torch.observed import Step, inline_checkpoints, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
@@ -129,6 +130,7 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
         _require_parts(dict(zip(names, tensors_of(batch), strict=True)), parts)
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
+    require_shown(torch, model, Step(step, tensors, model if loss is None else loss))
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
     problems: list[Exception] = []
@@ -136,7 +138,7 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
-        with warnings.catch_warnings(), _quiet(), _marked(torch, model), torch.enable_grad():
+        with warnings.catch_warnings(), _quiet(), _marked(torch, model), torch.enable_grad(), inline_checkpoints(torch):
             warnings.simplefilter("ignore")
             try:
                 exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
