@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
-from pstranspile.frontends.torch.observed import Step, inline_checkpoints, require_shown
+from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
@@ -130,7 +130,17 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
         _require_parts(dict(zip(names, tensors_of(batch), strict=True)), parts)
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
-    require_shown(torch, model, Step(step, tensors, model if loss is None else loss))
+    called = model if loss is None else loss
+    with as_before(torch, model, called) as held:
+        require_shown(torch, model, Step(step, tensors, called), held)
+        return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known)
+
+
+def _exported_step(
+    torch: Any, model: Any, loss: Loss | None, step: Any, batch: Mapping[str, Any], known: Callable[[str], bool]
+) -> Captured:
+    """The graph of a step that `step_of` gives, exported in the first way that torch can. Raises DiagnosticError."""
+    names, tensors = list(batch), tuple(batch.values())
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
     problems: list[Exception] = []

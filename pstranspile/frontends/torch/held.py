@@ -148,9 +148,10 @@ class Held:
             return str(one) == str(other)
         return True
 
-    def put_back(self) -> None:
-        """Has every object hold what it held."""
-        for record in self._records.values():
+    def put_back(self, things: Iterable[Any] | None = None) -> None:
+        """Has every object, or those of `things`, hold what it held."""
+        asked = self._records if things is None else [id(thing) for thing in things]
+        for record in [self._records[one] for one in asked if one in self._records]:
             with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
                 self._put_back(record)
 

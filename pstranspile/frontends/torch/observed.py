@@ -39,14 +39,14 @@ class Step(NamedTuple):
             return self.module(*(tensor.detach().clone() for tensor in self.batch))
 
 
-def require_shown(torch: Any, model: Any, step: Step) -> None:
+def require_shown(torch: Any, model: Any, step: Step, held: Kept) -> None:
     """Raises DiagnosticError (`torch-op`) if a graph would not show all that a step does.
 
     That is a backward of the user's own (`torch.autograd.Function`), a hook on a gradient, `torch.inference_mode()`,
     numbers that Python or numpy draws, and a state outside of buffers by which the next step has another loss. A state
-    that changes without that is warned of. Steps are made for this; then all is as before.
+    that changes without that is warned of. Steps are made for this, and `held` is what `as_before` gives.
     """
-    with torch.enable_grad(), _as_before(torch, model, step.called) as (again, held):
+    with torch.enable_grad():
         findings: list[Diagnostic] = []
         drawing = _drawn()
         try:
@@ -59,30 +59,37 @@ def require_shown(torch: Any, model: Any, step: Step) -> None:
         findings += _own_backwards(torch, step, first)
         findings += [_of_numbers(step, name) for name in drawn]
         raise_errors(findings)
-        _require_same(torch, model, step, first, again, held)
+        _require_same(torch, model, step, first, held)
+        held.again()
+
+
+class Kept(NamedTuple):
+    """What is as before after `as_before`."""
+
+    held: Held
+    """What the model and the loss held."""
+    again: Callable[[], None]
+    """Has parameters, buffers and the random numbers of torch be as before."""
 
 
 @contextmanager
-def _as_before(torch: Any, model: Any, called: Any) -> Generator[tuple[Callable[[], None], Held]]:
-    """Has all be as before after the block. Gives a function that has parameters, buffers and the random numbers of
-    torch be as before, and what was held before.
-    """
+def as_before(torch: Any, model: Any, called: Any) -> Generator[Kept]:
+    """Has a model and a loss, with all that they hold, and random numbers be as before after the block."""
     everything = Held(torch, _roots(model, called))
-    tensors = Held(
-        torch, ((name, kind) for name, one in model.named_modules() for kind in (one._parameters, one._buffers))
-    )
+    own = [(name, getattr(one, kind)) for name, one in model.named_modules() for kind in ("_parameters", "_buffers")]
     devices = torch.cuda.is_available() and torch.cuda.is_initialized()
     states = (torch.random.get_rng_state(), torch.cuda.get_rng_state_all() if devices else None)
     python, numbers = random.getstate(), np.random.get_state()
+    tensors = [one for _, kind in own for one in (kind, *kind.values())]
 
     def again() -> None:
-        tensors.put_back()
+        everything.put_back(tensors)
         torch.random.set_rng_state(states[0])
         if devices:
             torch.cuda.set_rng_state_all(states[1])
 
     try:
-        yield again, everything
+        yield Kept(everything, again)
     finally:
         again()
         everything.put_back()
@@ -235,22 +242,22 @@ def _of_numbers(step: Step, name: str) -> Diagnostic:
 # What a second step tells.
 
 
-def _require_same(torch: Any, model: Any, step: Step, first: Any, again: Callable[[], None], before: Held) -> None:
+def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) -> None:
     """Raises DiagnosticError if a second step from the same parameters and buffers, with the same random numbers, has
     another loss; warns of a state that is another after it.
     """
-    again()
+    before.again()
     held = Held(torch, _roots(model, step.called))
     try:
         with inline_checkpoints(torch):
             second = step.loss()
     except Exception:
         return
-    again()
+    before.again()
     changed = held.changed()
     place = line_of(step.called)
     if not _alike(torch, first, second, _NEAR if not changed else 0):
-        changed = changed or before.changed()
+        changed = changed or before.held.changed()
         keeps = "a program would keep what it is in the first step"
         if changed:
             one = len(changed) == 1
