@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
-from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, require_shown
+from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
@@ -131,8 +131,10 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
     called = model if loss is None else loss
+    trial = Step(step, tensors, called)
+    make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
-        require_shown(torch, model, Step(step, tensors, called), held)
+        require_shown(torch, model, trial, held)
         return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known)
 
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple, cast
 
@@ -95,6 +95,17 @@ def as_before(torch: Any, model: Any, called: Any) -> Generator[Kept]:
         everything.put_back()
         random.setstate(python)
         np.random.set_state(numbers)
+
+
+def make_lazy(torch: Any, model: Any, step: Step) -> None:
+    """Has the parameters of lazy modules, such as LazyLinear, made by a step, which changes nothing else."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if not any(map(torch.nn.parameter.is_lazy, tensors)):
+        return
+    held = Held(torch, [("", one) for one in tensors if not torch.nn.parameter.is_lazy(one)])
+    with suppress(Exception), torch.no_grad():  # the export tells what is wrong with the code
+        step.loss()
+    held.put_back()
 
 
 def _roots(model: Any, called: Any) -> Iterator[tuple[str, Any]]:

@@ -191,3 +191,10 @@ def test_what_follows_from_the_batch_is_no_state():
     assert (random.random(), torch.rand(1).item()) == expected
     assert not hasattr(model, "shown")
     assert "linear.weight" in training.state
+
+
+def test_lazy_modules_are_made():
+    model = nn.Sequential(nn.LazyLinear(3), nn.BatchNorm1d(3))
+    assert traced(model, lambda m, x: m(x).mean()).state["0.weight"].shape == (3, 4)
+    assert model[0].in_features == 4
+    assert model[1].num_batches_tracked == 0
