@@ -49,7 +49,8 @@ def _detach(graph: Any, node: Any, detach: Any) -> None:
     with graph.inserting_after(node):
         made = graph.call_function(detach, (node,))
     made.meta = {**node.meta, "stack_trace": users[0].meta.get("stack_trace")}
-    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    for user in users:
+        user.replace_input_with(node, made)
 
 
 def _detach_in_place(torch: Any, graph: Any, detach: Any) -> bool:
@@ -59,8 +60,8 @@ def _detach_in_place(torch: Any, graph: Any, detach: Any) -> bool:
         order = {one: at for at, one in enumerate(graph.nodes)}
         tensor = node.args[0]
         node.target = detach
-        later = {one for one in tensor.users if order[one] > order[node]}
-        tensor.replace_all_uses_with(node, delete_user_cb=lambda user, later=later: user in later)
+        for user in [one for one in tensor.users if order[one] > order[node]]:
+            user.replace_input_with(tensor, node)
     return bool(found)
 
 

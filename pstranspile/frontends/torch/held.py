@@ -85,8 +85,8 @@ class Held:
         of_torch = type(thing).__module__.partition(".")[0] in ("torch", "numpy")
         if isinstance(thing, type | ModuleType) or (of_torch and not isinstance(thing, torch.nn.Module)):
             return None, ()
-        own = getattr(thing, "__dict__", None)
-        return None, [(path, own)] if isinstance(own, dict) else ()
+        own: Any = getattr(thing, "__dict__", None)
+        return None, () if own is None else [(path, own)]
 
     def changed(self) -> list[str]:
         """The paths of what holds other values since. A tensor or container is the same if its elements are."""
@@ -144,7 +144,7 @@ class Held:
             if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
                 return one.shape == other.shape and bool(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
             if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-                return np.array_equal(cast("Any", one), cast("Any", other))
+                return np.array_equal(one, other)
             return str(one) == str(other)
         return True
 
@@ -170,11 +170,14 @@ class Held:
                 named.update(content)
         elif isinstance(thing, CellType):
             thing.cell_contents = content[0]
-        elif isinstance(thing, list | deque | set):
-            values = cast("Any", thing)
+        elif isinstance(thing, set):
+            cast("set[Any]", thing).clear()
+            cast("set[Any]", thing).update(content)
+        elif isinstance(thing, list | deque):
+            values = cast("list[Any]", thing)
             if [*map(id, values)] != [*map(id, content)]:
                 values.clear()
-                (values.update if isinstance(values, set) else values.extend)(content)
+                values.extend(content)
         elif isinstance(thing, random.Random):
             thing.setstate(content)
         elif isinstance(thing, np.random.RandomState):

@@ -213,8 +213,8 @@ def _functions(torch: Any, loss: Any) -> Iterator[tuple[str, str]]:
         seen.add(node)
         waiting += [one for one, _ in node.next_functions]
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            of = getattr(type(node), "_forward_cls", type(node))
-            yield of.__name__, "".join(node.metadata.get("traceback_", ()))
+            kind = cast("Any", type(node))
+            yield getattr(kind, "_forward_cls", kind).__name__, "".join(node.metadata.get("traceback_", ()))
 
 
 def _drawn() -> dict[str, Any]:

@@ -8,7 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -72,7 +72,8 @@ def groups_of(
         kind = type(optimizer).__name__
         if any(getattr(optimizer, name, None) for name in _HOOKS):
             findings.append(error(OPTIMIZER_CODE, f"{kind} has hooks on its steps, which no program shows"))
-        if inspect.unwrap(optimizer.step) is not inspect.unwrap(type(optimizer).step):  # schedulers wrap it, too
+        own = cast("Any", type(optimizer))
+        if inspect.unwrap(optimizer.step) is not inspect.unwrap(own.step):  # schedulers wrap it, too
             findings.append(error(OPTIMIZER_CODE, f"{kind} has a step of its own, which no program shows"))
         groups: Sequence[Mapping[str, Any]] = optimizer.param_groups
         for number, group in enumerate(groups):
