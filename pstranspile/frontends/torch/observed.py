@@ -21,8 +21,8 @@ from pstranspile.ir.model import Location
 CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
 """What is said of a model that torch itself must call."""
 
-_NEAR = 1e-6
-"""How far losses may be apart, relatively, where only the order of sums differs."""
+_NEAR = 64
+"""How far losses may be apart where only the order of sums differs, in relative roundings of their type."""
 
 
 class Step(NamedTuple):
@@ -120,10 +120,11 @@ def _roots(model: Any, called: Any) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
-    """Adds a finding for each hook on a gradient, and for each `torch.inference_mode()`, that the block has."""
+    """Adds a finding for what the block sets on gradients: hooks, `torch.inference_mode()`, functions of the graph."""
     kinds = [(torch.Tensor, "register_hook"), (torch.Tensor, "register_post_accumulate_grad_hook")]
     before = {name: getattr(kind, name) for kind, name in kinds}
     entered = torch.inference_mode.__enter__
+    packed = torch.autograd.graph.saved_tensors_hooks.__enter__
     handles: list[Any] = []
 
     def watching(name: str) -> Any:
@@ -143,14 +144,30 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
             findings.append(error("torch-op", message, _here(), notes=notes))
         return entered(mode)
 
+    def pack(hooks: Any) -> Any:
+        if type(hooks) is torch.autograd.graph.saved_tensors_hooks:  # those that torch derives change no numbers
+            message = "saved_tensors_hooks change what gradients are computed of, which no graph shows"
+            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+        return packed(hooks)
+
+    def function_of(tensor: Any) -> Any:
+        if is_own(sys._getframe(1).f_code.co_filename):  # pyright: ignore[reportPrivateUsage]
+            message = "grad_fn is of torch's own graph of gradients, which a program has not"
+            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+        return torch._C.TensorBase.grad_fn.__get__(tensor)
+
     for kind, name in kinds:
         setattr(kind, name, watching(name))
+    torch.autograd.graph.saved_tensors_hooks.__enter__ = pack
+    torch.Tensor.grad_fn = property(function_of)
     torch.inference_mode.__enter__ = enter
     try:
         yield
     finally:
         for kind, name in kinds:
             setattr(kind, name, before[name])
+        del torch.Tensor.grad_fn
+        torch.autograd.graph.saved_tensors_hooks.__enter__ = packed
         torch.inference_mode.__enter__ = entered
         for handle in handles:
             handle.remove()
@@ -267,7 +284,7 @@ def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) 
     before.again()
     changed = held.changed()
     place = line_of(step.called)
-    if not _alike(torch, first, second, _NEAR if not changed else 0):
+    if not _alike(torch, first, second):
         changed = changed or before.held.changed()
         keeps = "a program would keep what it is in the first step"
         if changed:
@@ -289,8 +306,13 @@ def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) 
         warnings.warn_explicit(told, UserWarning, where.file, where.line)
 
 
-def _alike(torch: Any, one: Any, other: Any, near: float) -> bool:
-    """Whether two losses are equal, or apart by no more than `near`, relatively; what is no tensor counts as equal."""
+def _alike(torch: Any, one: Any, other: Any) -> bool:
+    """Whether two losses are equal but for the order of sums; what is no tensor of floating-point numbers counts as
+    equal.
+    """
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or one.shape != other.shape:
         return True
+    if not one.is_floating_point() or one.dtype != other.dtype:
+        return True
+    near = _NEAR * torch.finfo(one.dtype).eps
     return bool(torch.allclose(one.detach(), other.detach(), rtol=near, atol=0, equal_nan=True))

@@ -78,12 +78,26 @@ def numpy_number(m, x):
     return hidden.mean() * factor
 
 
+def hook_on_function(m, x):
+    hidden = m.linear(x)
+    hidden.grad_fn.register_hook(lambda given, made: (given[0] * 3, *given[1:]))
+    return hidden.mean()
+
+
+def packed(m, x):
+    hidden = m.linear(x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one * 2, lambda one: one):
+        return hidden.square().mean()
+
+
 @pytest.mark.parametrize(
     ("loss", "line", "says"),
     [
         (own_backward, 2, "Reversed is a torch.autograd.Function"),
         (hook, 2, "a hook on the gradient of a tensor"),
         (hook_on_parameter, 2, "a hook on the gradient of a tensor"),
+        (hook_on_function, 2, "grad_fn is of torch"),
+        (packed, 2, "saved_tensors_hooks change"),
         (inference, 2, "inference_mode.. is not translated"),
         (python_number, 2, "draws a number of random,"),
         (numpy_number, 2, r"draws a number of np\.random,"),
