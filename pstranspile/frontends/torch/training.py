@@ -244,7 +244,8 @@ def trace(
     `schedule` is a scheduler of `torch.optim.lr_scheduler` or a list of them, stepped after each step; the program has
     the rates of the first `steps`, and more steps are an error. With `accumulate`, the rows of a batch are dealt to as
     many micro-batches, and the gradient is that of the mean of their losses. Modules train or evaluate as they are set:
-    batch norm and dropout of a model in `eval()` do as in torch.
+    batch norm and dropout of a model in `eval()` do as in torch. Two steps of torch on `batch` tell first whether a
+    program can show what a step does; the model is as before.
 
     With `step` "torch" the loss and all gradients are one op, in which torch calls the model, on its own device; only
     the updates are ops of the program. That is for models that torch can't export. Every process calls the function
@@ -252,8 +253,9 @@ def trace(
     `FILE.py:NAME` of a command says it.
 
     Raises DiagnosticError: `torch-export` for a model that torch can't export, `torch-op` for every operator that is
-    not translated, `torch-loss` for a loss that is no number, `torch-optimizer` for options that are not translated,
-    `torch-random` for a step of torch that draws random numbers.
+    not translated and for what no operator shows, such as a state that is no buffer, `torch-loss` for a loss that is no
+    number, `torch-optimizer` for options that are not translated, `torch-random` for a step of torch that draws random
+    numbers.
     """
     _expect_arguments(model, loss, optimizer, clip, schedule, steps, accumulate, source)
     expect_word(step, "trace", "a kind of step", ("program", "torch"))
