@@ -28,6 +28,25 @@ model's code, and so is what a row says on the right; `...` stands for what the 
 """
 """What the page begins with."""
 
+AS_IN_TORCH = """
+## What has no gradient, and what no graph shows
+
+What a model computes under `torch.no_grad()`, `set_grad_enabled(False)` or a decorator of theirs has no gradient in its
+program either, and `detach_()` detaches. These are refused with their line, because the operators of a step do not show
+them; `step="torch"` has PyTorch make the step:
+
+- a `torch.autograd.Function`, whose backward is Python;
+- a hook on the gradient of a tensor, a parameter or a module;
+- `torch.inference_mode()`, and a write under `no_grad()` into a tensor that has a gradient;
+- numbers that Python's `random` or `np.random` draws;
+- a state that is no buffer (`self.count += 1`), if a second step of PyTorch's on the same batch has another loss. If
+  the loss is the same, a warning names the state: the program has what the first step has.
+
+`trace` makes steps of PyTorch's for this, after which the model is as before. A tensor of the batch can't be called as
+a parameter or buffer of the model; other variables of a program get names that the model has not.
+"""
+"""What stands before the optimizers of what a trace observes."""
+
 DEFINED = """
 ## Operators that are defined by others
 
@@ -41,8 +60,11 @@ OPTIMIZERS = """
 
 An optimizer computes what PyTorch's own does, by its formulas, and goes on from the state that it has. Options that
 say only how it is computed (`foreach`, `fused`, `capturable`) change nothing. Optimizers that are not listed are
-refused by name, as are hooks on steps, and these options if they are set: {refused}. `SparseAdam` has no
-`weight_decay` in PyTorch.
+refused by name, as are hooks on steps, a step of one's own, and these options if they are set: {refused}.
+`SparseAdam` has no `weight_decay` in PyTorch.
+
+Schedulers give a rate for each step: one, several of one optimizer, which are stepped in order, or those that call
+others (`SequentialLR`, `ChainedScheduler`). `ReduceLROnPlateau` is refused, and so is one that changes more than rates.
 
 | optimizer | options |
 |---|---|
@@ -124,6 +146,7 @@ def page() -> str:
             parts.append(f"| {listed} | {'; '.join(functions.refused(reader))} |\n")
     names = ", ".join(f"`{name.removesuffix('.default')}`" for name in sorted(definitions.DEFINITIONS))
     parts.append(DEFINED.format(title=_title(definitions)) + f"{names}\n")
+    parts.append(AS_IN_TORCH)
     parts += _optimizers(optimizers)
     return "".join(parts)
 

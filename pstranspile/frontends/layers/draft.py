@@ -38,10 +38,14 @@ class Names:
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
+        self.taken: set[str] = set()
+        """Names of others, which are not given."""
 
     def mint(self, key: str) -> str:
-        """The next name of `key`: `fc` gives fc_0, fc_1, ..."""
+        """The next name of `key` that is not `taken`: `fc` gives fc_0, fc_1, ..."""
         number = self._next.get(key, 0)
+        while f"{key}_{number}" in self.taken:
+            number += 1
         self._next[key] = number + 1
         return f"{key}_{number}"
 

@@ -16,6 +16,8 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
+from pstranspile.frontends.torch.gradients import detach_blocks
+from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
 
@@ -43,7 +45,9 @@ class Captured(NamedTuple):
     inputs: Mapping[str, str]
     """The name of each tensor of the batch, by the name of its input node."""
     changed: Mapping[str, str]
-    """The buffer that is overwritten at the end of the step, by the name of the node with its new value."""
+    """The buffer, or frozen parameter, that is overwritten at the end of the step, by the name of the node with its new
+    value.
+    """
     loss: str
     """The name of the node that computes the loss."""
     guards: tuple[Guard, ...]
@@ -67,8 +71,13 @@ def batch_names(model: Any, batch: Any, loss: Loss | None) -> list[str]:
         parameters = parameters[1:]
     given = tensors_of(batch)
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = [f"input_{at}" for at in range(len(positional), len(given))]
-    return [*positional[: len(given)], *rest]
+    names = positional[: len(given)]
+    for at in range(len(positional), len(given)):
+        name = f"input_{at}"
+        while name in names:
+            name += "_"
+        names.append(name)
+    return names
 
 
 def tensors_of(batch: Any) -> tuple[Any, ...]:
@@ -121,6 +130,19 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
         _require_parts(dict(zip(names, tensors_of(batch), strict=True)), parts)
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
+    called = model if loss is None else loss
+    trial = Step(step, tensors, called)
+    make_lazy(torch, model, trial)
+    with as_before(torch, model, called) as held:
+        require_shown(torch, model, trial, held)
+        return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known)
+
+
+def _exported_step(
+    torch: Any, model: Any, loss: Loss | None, step: Any, batch: Mapping[str, Any], known: Callable[[str], bool]
+) -> Captured:
+    """The graph of a step that `step_of` gives, exported in the first way that torch can. Raises DiagnosticError."""
+    names, tensors = list(batch), tuple(batch.values())
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)
     problems: list[Exception] = []
@@ -128,12 +150,13 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
-        with warnings.catch_warnings(), _quiet(), _marked(torch, model):
+        with warnings.catch_warnings(), _quiet(), _marked(torch, model), torch.enable_grad(), inline_checkpoints(torch):
             warnings.simplefilter("ignore")
             try:
                 exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
                 texts = [_BATCH.sub("L['flat_args']", text) for text in getattr(exported, "_guards_code", ())]
                 guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
+                detach_blocks(torch, exported)
                 stacks = _inner_stacks(exported)
                 return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
@@ -427,9 +450,8 @@ def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> C
     lost = [name for name, tensor in constants.items() if hasattr(tensor, "fake_mode")]
     if lost:
         raise ValueError(f"the numbers of {lost[0]}, a tensor made of an array of numpy, are lost in export")
-    changed = {
-        spec.arg.name: _of_model(spec.target) for spec in signature.output_specs if spec.kind.name == "BUFFER_MUTATION"
-    }
+    held = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
+    changed = {spec.arg.name: _of_model(spec.target) for spec in signature.output_specs if spec.kind.name in held}
     written = [spec for spec in signature.output_specs if spec.kind.name == "USER_INPUT_MUTATION"]
     if written:
         place = names[given.index(written[0].target)] if written[0].target in given else written[0].target

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -70,6 +71,9 @@ def groups_of(
         kind = type(optimizer).__name__
         if any(getattr(optimizer, name, None) for name in _HOOKS):
             findings.append(error(OPTIMIZER_CODE, f"{kind} has hooks on its steps, which no program shows"))
+        own = cast("Any", type(optimizer))
+        if inspect.unwrap(optimizer.step) is not inspect.unwrap(own.step):  # schedulers wrap it, too
+            findings.append(error(OPTIMIZER_CODE, f"{kind} has a step of its own, which no program shows"))
         groups: Sequence[Mapping[str, Any]] = optimizer.param_groups
         for number, group in enumerate(groups):
             at = f"{kind}, group {number}" if len(groups) > 1 else kind
@@ -291,6 +295,7 @@ def _rates(
     Appends a finding to `findings` for each schedule that is not translated.
     """
     result: dict[tuple[int, int], tuple[float, ...]] = {}
+    together: dict[int, list[Any]] = {}
     for schedule in schedules:
         kind = type(schedule).__name__
         which = [at for at, one in enumerate(optimizers) if one is getattr(schedule, "optimizer", None)]
@@ -302,35 +307,53 @@ def _rates(
             message = f"{kind}: how many steps it is asked for must be said (steps=1000)"
             findings.append(error(OPTIMIZER_CODE, message))
         else:
-            rates, changed = _first_rates(schedule, steps)
-            findings += [
-                error(OPTIMIZER_CODE, f"{kind} changes {name}, too, which is not translated") for name in changed
-            ]
-            for number, listed in enumerate(rates):
-                result[which[0], number] = listed
+            together.setdefault(which[0], []).append(schedule)
+    for which, listed in together.items():
+        try:
+            rates, changed = _first_rates(optimizers[which], listed, steps or 1)
+        except Exception as problem:  # whatever a scheduler of the user's own raises
+            kinds = ", ".join(type(one).__name__ for one in listed)
+            findings.append(error(OPTIMIZER_CODE, f"{kinds}: a copy of it can't be stepped: {problem}"))
+            continue
+        findings += [
+            error(OPTIMIZER_CODE, f"{kind} changes {name}, too, which is not translated") for kind, name in changed
+        ]
+        for number, held in enumerate(rates):
+            result[which, number] = held
     return result
 
 
-def _first_rates(schedule: Any, steps: int) -> tuple[list[tuple[float, ...]], list[str]]:
-    """The rates of each parameter group in the next `steps` steps, and the other options that the scheduler changes.
+def _first_rates(
+    optimizer: Any, schedules: Sequence[Any], steps: int
+) -> tuple[list[tuple[float, ...]], list[tuple[str, str]]]:
+    """The rates of each parameter group in the next `steps` steps, after each of which all the schedulers of an
+    optimizer are stepped, in order; and the other options that they change, with the kind of the scheduler.
 
-    The scheduler and the optimizer are not changed.
+    The schedulers, those that they call, and the optimizer are not changed.
     """
-    mine = copy.copy(schedule)
-    mine.__dict__.update({key: copy.copy(value) for key, value in schedule.__dict__.items() if key != "optimizer"})
-    mine.optimizer = copy.copy(schedule.optimizer)
-    groups: list[dict[str, Any]] = [{**group} for group in schedule.optimizer.param_groups]
-    mine.optimizer.param_groups = groups
+    mine = copy.copy(optimizer)
+    groups: list[dict[str, Any]] = [
+        {name: value.detach().clone() if hasattr(value, "detach") else value for name, value in group.items()}
+        for group in optimizer.param_groups
+    ]
+    mine.param_groups = groups
+    params = [param for group in groups for param in group["params"]]
+    # what refers to the optimizer or to its parameters, at any depth, refers to the copy, or to these
+    known = {id(optimizer): mine, **{id(param): param for param in params}}
+    copies: list[Any] = copy.deepcopy(list(schedules), known)
     rates: list[list[float]] = [[] for _ in groups]
-    changed: dict[str, None] = {}
+    changed: dict[tuple[str, str], None] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(steps):
             for held, group in zip(rates, groups, strict=True):
                 held.append(float(group["lr"]))
-            mine.step()
-            pairs = zip(groups, schedule.optimizer.param_groups, strict=True)
-            changed |= {name: None for new, old in pairs for name in _SETTINGS if new.get(name) != old.get(name)}
+            for schedule in copies:
+                before = [{name: group.get(name) for name in _SETTINGS} for group in groups]
+                schedule.step()
+                pairs = list(zip(groups, before, strict=True))
+                names = [name for new, old in pairs for name in _SETTINGS if new.get(name) != old[name]]
+                changed |= {(type(schedule).__name__, name): None for name in names}
     return [tuple(held) for held in rates], list(changed)
 
 

@@ -7,6 +7,7 @@ import inspect
 import linecache
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -27,8 +28,11 @@ _MARKS = re.compile(r"\s*([\^~]+)\s*$")
 _OURS = str(Path(__file__).parents[2])
 """The folder of this package."""
 
-_LIBRARY = re.compile(rf".*[/\\](?:site|dist)-packages[/\\]|<|{re.escape(_OURS)}[/\\]")
-"""The beginning of the path of a file that is not the user's: installed packages, this package, and `<...>`."""
+_PYTHON = sysconfig.get_path("stdlib")
+"""The folder of Python's own modules."""
+
+_LIBRARY = re.compile(rf".*[/\\](?:site|dist)-packages[/\\]|<|(?:{re.escape(_OURS)}|{re.escape(_PYTHON)})[/\\]")
+"""The beginning of the path of a file that is not the user's: packages, Python's, this one's, and `<...>`."""
 
 
 class _Frame(NamedTuple):
@@ -63,7 +67,7 @@ def _frames(stack: str | None) -> list[_Frame]:
     return result
 
 
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     """Whether a file is the user's."""
     return _LIBRARY.match(file) is None
 
@@ -77,7 +81,7 @@ def user_line(stack: str | None) -> Location | None:
     those of this package and of torch's tracer; None for what this package adds to a step, such as micro-batches.
     """
     frames = _frames(stack)
-    own = [one for one in frames if _is_own(one.file)]
+    own = [one for one in frames if is_own(one.file)]
     others = (one for one in frames if not one.file.startswith((_OURS, "<")) and not _TRACER.search(one.file))
     rest = own or list(others)
     return Location(rest[-1].file, rest[-1].line) if rest else None
@@ -85,14 +89,14 @@ def user_line(stack: str | None) -> Location | None:
 
 def user_place(stack: str | None) -> Location | None:
     """The expression in the innermost line of the user's files, in torch's text of a stack."""
-    own = [one for one in _frames(stack) if _is_own(one.file)]
+    own = [one for one in _frames(stack) if is_own(one.file)]
     return Location(own[-1].file, own[-1].line, own[-1].column) if own else None
 
 
 def calling_line() -> Location | None:
     """The line of the user's code that calls this package."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and not _is_own(frame.f_code.co_filename):
+    while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
 
@@ -106,7 +110,7 @@ def _code_of(called: Any) -> CodeType | None:
 def line_of(called: Any) -> Location | None:
     """The line where the user's function, or the `forward` of the user's module, begins; else the line of the call."""
     code = _code_of(called)
-    if code is not None and _is_own(code.co_filename):
+    if code is not None and is_own(code.co_filename):
         return Location(code.co_filename, code.co_firstlineno)
     return calling_line()
 
@@ -169,7 +173,7 @@ def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnosti
     """
     text = str(problem)
     place = user_place(text) or line_of(model if loss is None else loss)
-    own = [one for one in _frames(text) if _is_own(one.file)]
+    own = [one for one in _frames(text) if is_own(one.file)]
     focus = own[-1].code if own else ""
     if (fixed := _FIXED.search(text)) is not None:
         rows = int(fixed[1])

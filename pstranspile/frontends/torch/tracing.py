@@ -80,7 +80,8 @@ class Tracing(Reading):
         self._shapes: dict[str, tuple[Any, ...]] = {}
         self._dims: dict[str, int] = {}
         self._constants: dict[tuple[DType, str], str] = {}
-        self._taken: set[str] = {*captured.parameters.values(), *captured.buffers.values(), *captured.inputs.values()}
+        self._taken = self.draft.names.taken
+        self._taken.update((*arrays, *captured.inputs.values()))
 
     # Nodes
 

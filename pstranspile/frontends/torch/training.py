@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -20,6 +21,7 @@ from pstranspile.frontends.torch.capture import (
     Captured,
     Guard,
     Loss,
+    batch_names,
     batches_of,
     captured,
     tensors_of,
@@ -242,7 +244,8 @@ def trace(
     `schedule` is a scheduler of `torch.optim.lr_scheduler` or a list of them, stepped after each step; the program has
     the rates of the first `steps`, and more steps are an error. With `accumulate`, the rows of a batch are dealt to as
     many micro-batches, and the gradient is that of the mean of their losses. Modules train or evaluate as they are set:
-    batch norm and dropout of a model in `eval()` do as in torch.
+    batch norm and dropout of a model in `eval()` do as in torch. Two steps of torch on `batch` tell first whether a
+    program can show what a step does; the model is as before.
 
     With `step` "torch" the loss and all gradients are one op, in which torch calls the model, on its own device; only
     the updates are ops of the program. That is for models that torch can't export. Every process calls the function
@@ -250,11 +253,13 @@ def trace(
     `FILE.py:NAME` of a command says it.
 
     Raises DiagnosticError: `torch-export` for a model that torch can't export, `torch-op` for every operator that is
-    not translated, `torch-loss` for a loss that is no number, `torch-optimizer` for options that are not translated,
-    `torch-random` for a step of torch that draws random numbers.
+    not translated and for what no operator shows, such as a state that is no buffer, `torch-loss` for a loss that is no
+    number, `torch-optimizer` for options that are not translated, `torch-random` for a step of torch that draws random
+    numbers.
     """
     _expect_arguments(model, loss, optimizer, clip, schedule, steps, accumulate, source)
     expect_word(step, "trace", "a kind of step", ("program", "torch"))
+    _require_names(model, batch, loss)
     if step == "torch":
         return _called(model, batch, loss, optimizer, clip, schedule, steps, accumulate, source)
     if source:
@@ -296,6 +301,33 @@ def _expect_arguments(
     expect(source, str, "source", "a text FILE.py:NAME")
 
 
+_MARKED = re.compile(r"@[A-Z_]+")
+"""What names of a program mark gradients and counters with, such as `w@GRAD`."""
+
+
+def _require_names(model: Any, batch: Any, loss: Loss | None) -> None:
+    """Raises DiagnosticError (`torch-batch`, `torch-op`) unless parameters, buffers and tensors of the batch can have
+    their names in one program.
+    """
+    place = line_of(model if loss is None else loss)
+    kinds = {name: "parameter" for name, _ in model.named_parameters(remove_duplicate=False)}
+    kinds |= {name: "buffer" for name, _ in model.named_buffers(remove_duplicate=False)}
+    tensors_of(batch)  # tells what is no batch
+    inputs = batch_names(model, batch, loss)
+    findings: list[Diagnostic] = []
+    for name in inputs:
+        if name in kinds:
+            message = f"{name} is a tensor of the batch and a {kinds[name]} of the model; a program has one {name}"
+            other = "key of the batch" if isinstance(batch, Mapping) else "argument of the loss"
+            near = f"another {other}, or another attribute of the model than .{name}, tells them apart"
+            findings.append(error("torch-batch", message, place, notes=[Note(near)]))
+    for name, kind in (*kinds.items(), *((name, "tensor of the batch") for name in inputs)):
+        if (mark := _MARKED.search(name)) is not None:
+            message = f"{name!r} is no name for a {kind}: {mark[0]} marks what a program makes of others"
+            findings.append(error("torch-op", message, place))
+    raise_errors(findings)
+
+
 # A step that is one op of torch.
 
 
@@ -330,8 +362,11 @@ def _called(
     draft = tracing.draft
     draft.origin = None if called.location is None else Origin("main", 0, -1, called.location)
     out = "loss" if "loss" not in (*inputs, *tensors) else draft.names.mint("loss")
-    dense = [f"{name}.gradient" for name in shared.parameters]
-    rows = [f"{name}.gradient" for name in shared.tables]
+    taken = draft.names.taken
+    gradients = {name: f"{name}.gradient" for name in (*shared.parameters, *shared.tables)}
+    gradients = {name: made if made not in taken else draft.names.mint(made) for name, made in gradients.items()}
+    dense = [gradients[name] for name in shared.parameters]
+    rows = [gradients[name] for name in shared.tables]
     for name, of in zip(rows, shared.tables, strict=True):
         var = draft.blocks[0].vars[of]
         draft.declare(Var(name, kind=VarKind.SELECTED_ROWS, tensor=var.tensor), 0)

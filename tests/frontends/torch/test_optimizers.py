@@ -2,6 +2,8 @@
 
 import pytest
 
+from pstranspile.frontends.torch.optimizers import groups_of
+from pstranspile.ir.diagnostics import DiagnosticError
 from tests.frontends.torch.beside import ROWS, step, trained
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -135,6 +137,61 @@ def test_a_schedule_is_a_rate_for_each_step(schedule):
     made = trained(model, batch, loss, lambda _: optimizer, schedule=schedules, steps=6, after_update=schedules.step)
     assert [group["lr"] for group in optimizer.param_groups] != rates
     assert made.apart() < 1e-9
+
+
+def chained(o):
+    lr = optim.lr_scheduler
+    inner = lr.SequentialLR(o, [lr.LinearLR(o, 0.5, 1.0, 2), lr.StepLR(o, 2, 0.5)], [3])
+    return lr.ChainedScheduler([inner, lr.ExponentialLR(o, 0.9)])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o, lr: lr.SequentialLR(o, [lr.ConstantLR(o, 0.1, 2), lr.ExponentialLR(o, 0.9)], [2]),
+        lambda o, lr: lr.ChainedScheduler([lr.ConstantLR(o, 0.1, 2), lr.ExponentialLR(o, 0.9)]),
+        lambda o, lr: [lr.ConstantLR(o, 0.1, 2), lr.ExponentialLR(o, 0.9)],
+        lambda o, lr: chained(o),
+        lambda o, lr: [chained(o), lr.MultiplicativeLR(o, lambda _: 0.8)],
+    ],
+)
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)])
+def test_schedules_of_schedules_have_the_rates_that_torch_has(schedule, rate):
+    model = torch.nn.Linear(2, 1)
+    names = {id(param): name for name, param in model.named_parameters()}
+    optimizer = optim.Adam([{"params": [model.weight]}, {"params": [model.bias], "lr": rate * 2}], lr=rate)
+    schedules = schedule(optimizer, optim.lr_scheduler)
+    listed = schedules if isinstance(schedules, list) else [schedules]
+    optimizer.step()
+    listed[0].step()
+    before = [one.state_dict() for one in (optimizer, *listed)]
+    groups = groups_of(optimizer, names, schedules, 6)
+    assert repr([one.state_dict() for one in (optimizer, *listed)]) == repr(before)
+    expected = []
+    for _ in range(6):
+        expected.append([float(group["lr"]) for group in optimizer.param_groups])
+        for one in listed:
+            one.step()
+    assert [list(rates) for rates in zip(*(group.rates for group in groups), strict=True)] == expected
+
+
+def test_what_a_schedule_in_a_list_changes_besides_is_refused():
+    model = net()
+    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    one = optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=8)
+    names = {id(param): name for name, param in model.named_parameters()}
+    with pytest.raises(DiagnosticError, match="OneCycleLR changes momentum") as caught:
+        groups_of(optimizer, names, [optim.lr_scheduler.ExponentialLR(optimizer, 0.9), one], 3)
+    assert len(caught.value.diagnostics) == 1
+
+
+def test_a_step_of_ones_own_is_refused():
+    model = net()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    before = optimizer.step
+    optimizer.step = lambda: before()
+    with pytest.raises(DiagnosticError, match="SGD has a step of its own"):
+        groups_of(optimizer, {id(param): name for name, param in model.named_parameters()})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,318 @@
+"""What a model does in a step of torch that no graph of operators shows: trial steps tell, before the export."""
+
+from __future__ import annotations
+
+import random
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pstranspile.frontends.torch.held import Held
+from pstranspile.frontends.torch.refusals import is_own, line_of, user_line
+from pstranspile.ir.diagnostics import Diagnostic, Note, error, listed, raise_errors
+from pstranspile.ir.model import Location
+
+CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
+"""What is said of a model that torch itself must call."""
+
+_NEAR = 64
+"""How far losses may be apart where only the order of sums differs, in relative roundings of their type."""
+
+
+class Step(NamedTuple):
+    """A step of torch on a batch: the module that gives the loss, what it takes, and the user's loss or model."""
+
+    module: Any
+    batch: Sequence[Any]
+    called: Any
+
+    def loss(self) -> Any:
+        """The loss of a step, from copies of the tensors of the batch."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.module(*(tensor.detach().clone() for tensor in self.batch))
+
+
+def require_shown(torch: Any, model: Any, step: Step, held: Kept) -> None:
+    """Raises DiagnosticError (`torch-op`) if a graph would not show all that a step does.
+
+    That is a backward of the user's own (`torch.autograd.Function`), a hook on a gradient, `torch.inference_mode()`,
+    numbers that Python or numpy draws, and a state outside of buffers by which the next step has another loss. A state
+    that changes without that is warned of. Steps are made for this, and `held` is what `as_before` gives.
+    """
+    with torch.enable_grad():
+        findings: list[Diagnostic] = []
+        drawing = _drawn()
+        try:
+            with _watched(torch, findings), inline_checkpoints(torch):
+                first = step.loss()
+        except Exception:  # the export tells what is wrong with the code
+            raise_errors(findings)
+            return
+        drawn = [name for name, state in _drawn().items() if state != drawing[name]]
+        findings += _own_backwards(torch, step, first)
+        findings += [_of_numbers(step, name) for name in drawn]
+        raise_errors(findings)
+        _require_same(torch, model, step, first, held)
+        held.again()
+
+
+class Kept(NamedTuple):
+    """What is as before after `as_before`."""
+
+    held: Held
+    """What the model and the loss held."""
+    again: Callable[[], None]
+    """Has parameters, buffers and the random numbers of torch be as before."""
+
+
+@contextmanager
+def as_before(torch: Any, model: Any, called: Any) -> Generator[Kept]:
+    """Has a model and a loss, with all that they hold, and random numbers be as before after the block."""
+    everything = Held(torch, _roots(model, called))
+    own = [(name, getattr(one, kind)) for name, one in model.named_modules() for kind in ("_parameters", "_buffers")]
+    devices = torch.cuda.is_available() and torch.cuda.is_initialized()
+    states = (torch.random.get_rng_state(), torch.cuda.get_rng_state_all() if devices else None)
+    python, numbers = random.getstate(), np.random.get_state()
+    tensors = [one for _, kind in own for one in (kind, *kind.values())]
+
+    def again() -> None:
+        everything.put_back(tensors)
+        torch.random.set_rng_state(states[0])
+        if devices:
+            torch.cuda.set_rng_state_all(states[1])
+
+    try:
+        yield Kept(everything, again)
+    finally:
+        again()
+        everything.put_back()
+        random.setstate(python)
+        np.random.set_state(numbers)
+
+
+def make_lazy(torch: Any, model: Any, step: Step) -> None:
+    """Has the parameters of lazy modules, such as LazyLinear, made by a step, which changes nothing else."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if not any(map(torch.nn.parameter.is_lazy, tensors)):
+        return
+    held = Held(torch, [("", one) for one in tensors if not torch.nn.parameter.is_lazy(one)])
+    with suppress(Exception), torch.no_grad():  # the export tells what is wrong with the code
+        step.loss()
+    held.put_back()
+
+
+def _roots(model: Any, called: Any) -> Iterator[tuple[str, Any]]:
+    """What holds a state: the modules of a model by name, and the loss."""
+    yield from model.named_modules()
+    if called is not model:
+        yield "", called
+
+
+# What the first step tells.
+
+
+@contextmanager
+def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
+    """Adds a finding for what the block sets on gradients: hooks, `torch.inference_mode()`, functions of the graph."""
+    kinds = [(torch.Tensor, "register_hook"), (torch.Tensor, "register_post_accumulate_grad_hook")]
+    before = {name: getattr(kind, name) for kind, name in kinds}
+    entered = torch.inference_mode.__enter__
+    packed = torch.autograd.graph.saved_tensors_hooks.__enter__
+    handles: list[Any] = []
+
+    def watching(name: str) -> Any:
+        def hooked(tensor: Any, *arguments: Any, **named: Any) -> Any:
+            message = "a hook on the gradient of a tensor is set here, which no graph shows"
+            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+            made = before[name](tensor, *arguments, **named)
+            handles.append(made)
+            return made
+
+        return hooked
+
+    def enter(mode: Any) -> Any:
+        if mode.mode:
+            message = "torch.inference_mode() is not translated"
+            notes = [Note("torch.no_grad() does the same here, and is"), CALLED]
+            findings.append(error("torch-op", message, _here(), notes=notes))
+        return entered(mode)
+
+    def pack(hooks: Any) -> Any:
+        if type(hooks) is torch.autograd.graph.saved_tensors_hooks:  # those that torch derives change no numbers
+            message = "saved_tensors_hooks change what gradients are computed of, which no graph shows"
+            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+        return packed(hooks)
+
+    def function_of(tensor: Any) -> Any:
+        if is_own(sys._getframe(1).f_code.co_filename):  # pyright: ignore[reportPrivateUsage]
+            message = "grad_fn is of torch's own graph of gradients, which a program has not"
+            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+        return torch._C.TensorBase.grad_fn.__get__(tensor)
+
+    for kind, name in kinds:
+        setattr(kind, name, watching(name))
+    torch.autograd.graph.saved_tensors_hooks.__enter__ = pack
+    torch.Tensor.grad_fn = property(function_of)
+    torch.inference_mode.__enter__ = enter
+    try:
+        yield
+    finally:
+        for kind, name in kinds:
+            setattr(kind, name, before[name])
+        del torch.Tensor.grad_fn
+        torch.autograd.graph.saved_tensors_hooks.__enter__ = packed
+        torch.inference_mode.__enter__ = entered
+        for handle in handles:
+            handle.remove()
+
+
+def _here() -> Location | None:
+    """The user's line that is run."""
+    return user_line("".join(traceback.format_stack()))
+
+
+@contextmanager
+def inline_checkpoints(torch: Any) -> Generator[None]:
+    """Has `torch.utils.checkpoint` with `use_reentrant=True` call its function itself inside the block.
+
+    It computes the function without gradient first, and again with one in the backward, which a graph would not show.
+    """
+    kind = torch.utils.checkpoint.CheckpointFunction
+    before = kind.__dict__.get("apply")
+
+    def apply(function: Any, _: Any, *arguments: Any) -> Any:
+        trained = any(isinstance(one, torch.Tensor) and one.requires_grad for one in arguments)
+        with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+            return function(*arguments)
+
+    kind.apply = staticmethod(apply)
+    try:
+        yield
+    finally:
+        if before is None:
+            del kind.apply
+        else:
+            kind.apply = before
+
+
+def _own_backwards(torch: Any, step: Step, loss: Any) -> Iterator[Diagnostic]:
+    """A finding for each `torch.autograd.Function` of Python that a loss depends on."""
+    names = dict.fromkeys(name for name, _ in _functions(torch, loss))
+    if not names:
+        return
+    told: Any = None
+    try:
+        with torch.autograd.set_detect_anomaly(True, check_nan=False):  # which notes the stack of each operation
+            told = step.loss()
+    except Exception:
+        told = None
+    found = {name: user_line(stack) for name, stack in _functions(torch, told)}
+    for name in names:
+        message = f"{name} is a torch.autograd.Function, whose backward no graph shows"
+        place = found.get(name) or line_of(step.called)
+        yield error("torch-op", message, place, notes=[CALLED])
+
+
+def _functions(torch: Any, loss: Any) -> Iterator[tuple[str, str]]:
+    """The names of the functions in the graph of a loss whose backward is Python, with their stacks if noted."""
+    waiting, seen = [getattr(loss, "grad_fn", None)], set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [one for one, _ in node.next_functions]
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            kind = cast("Any", type(node))
+            yield getattr(kind, "_forward_cls", kind).__name__, "".join(node.metadata.get("traceback_", ()))
+
+
+def _drawn() -> dict[str, Any]:
+    """The states of the random numbers of Python and numpy."""
+    kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
+    return {"random": random.getstate(), "np.random": (kind, keys.tobytes(), *rest)}
+
+
+def _of_numbers(step: Step, name: str) -> Diagnostic:
+    """The finding for a step that draws random numbers of Python or numpy, at the line after which they are others."""
+    place: list[Location] = []
+    state, at = _drawn()[name], Location("", 0)
+
+    def told(frame: FrameType, *_: Any) -> Any:
+        nonlocal at
+        if place or not is_own(frame.f_code.co_filename):
+            return told
+        if _drawn()[name] != state:
+            place.append(at)
+        at = Location(frame.f_code.co_filename, frame.f_lineno)
+        return told
+
+    before = sys.gettrace()
+    sys.settrace(told)
+    try:
+        step.loss()
+    except Exception:
+        place.clear()
+    finally:
+        sys.settrace(before)
+    message = f"the step draws a number of {name}, and its program would have the same one in all steps"
+    notes = [Note("numbers that torch draws (torch.rand) are drawn anew in each step of a program"), CALLED]
+    return error("torch-op", message, place[0] if place and place[0].file else line_of(step.called), notes=notes)
+
+
+# What a second step tells.
+
+
+def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) -> None:
+    """Raises DiagnosticError if a second step from the same parameters and buffers, with the same random numbers, has
+    another loss; warns of a state that is another after it.
+    """
+    before.again()
+    held = Held(torch, _roots(model, step.called))
+    try:
+        with inline_checkpoints(torch):
+            second = step.loss()
+    except Exception:
+        return
+    before.again()
+    changed = held.changed()
+    place = line_of(step.called)
+    if not _alike(torch, first, second):
+        changed = changed or before.held.changed()
+        keeps = "a program would keep what it is in the first step"
+        if changed:
+            one = len(changed) == 1
+            what = f"{listed(changed)}, which {'is' if one else 'are'} no buffer{'' if one else 's'} of the model"
+            message = f"the loss depends on {what}, and {'changes' if one else 'change'} from step to step; {keeps}"
+        else:
+            message = (
+                "a second step from the same parameters, buffers and random numbers, on the same batch, has another "
+                f"loss, for what is no buffer of the model; {keeps}"
+            )
+        notes = [Note("a tensor that is a buffer (register_buffer), and is written in place, is a state of a program")]
+        raise_errors([error("torch-op", message, place, notes=[*notes, CALLED])])
+    if changed:
+        one = len(changed) == 1
+        told = f"{listed(changed)} {'changes' if one else 'change'} from step to step and "
+        told += f"{'is no buffer' if one else 'are no buffers'} of the model: the program has what the first step has"
+        where = place or Location("pstranspile", 1)
+        warnings.warn_explicit(told, UserWarning, where.file, where.line)
+
+
+def _alike(torch: Any, one: Any, other: Any) -> bool:
+    """Whether two losses are equal but for the order of sums; what is no tensor of floating-point numbers counts as
+    equal.
+    """
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or one.shape != other.shape:
+        return True
+    if not one.is_floating_point() or one.dtype != other.dtype:
+        return True
+    near = _NEAR * torch.finfo(one.dtype).eps
+    return bool(torch.allclose(one.detach(), other.detach(), rtol=near, atol=0, equal_nan=True))

@@ -1,0 +1,214 @@
+"""What a step of torch does that no graph of operators shows is refused, and the model is as before."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+
+import pstranspile.torch as pt
+from pstranspile.ir.diagnostics import DiagnosticError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+nn = torch.nn
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+REVERSED = Reversed.apply
+
+
+class Part(nn.Module):
+    """A model with a state in Python; `loss` is a function of it and `x`."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.loss = loss
+        self.count = 1
+        self.before = torch.zeros(4)
+        self.seen = []
+        self.draws = np.random.default_rng(0)
+
+    def forward(self, x):
+        return self.loss(self, x)
+
+
+def own_backward(m, x):
+    hidden = m.linear(x)
+    return REVERSED(hidden).mean()
+
+
+def hook(m, x):
+    hidden = m.linear(x)
+    hidden.register_hook(lambda gradient: gradient * 3)
+    return hidden.mean()
+
+
+def hook_on_parameter(m, x):
+    hidden = m.linear(x)
+    m.linear.weight.register_hook(lambda gradient: gradient * 3)
+    return hidden.mean()
+
+
+def inference(m, x):
+    hidden = m.linear(x)
+    with torch.inference_mode():
+        weights = hidden.abs()
+    return (hidden + weights).mean()
+
+
+def python_number(m, x):
+    hidden = m.linear(x)
+    factor = random.uniform(0, 1)
+    return hidden.mean() * factor
+
+
+def numpy_number(m, x):
+    hidden = m.linear(x)
+    factor = 1 if np.random.rand() < 0.5 else 2
+    return hidden.mean() * factor
+
+
+def hook_on_function(m, x):
+    hidden = m.linear(x)
+    hidden.grad_fn.register_hook(lambda given, made: (given[0] * 3, *given[1:]))
+    return hidden.mean()
+
+
+def packed(m, x):
+    hidden = m.linear(x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one * 2, lambda one: one):
+        return hidden.square().mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "line", "says"),
+    [
+        (own_backward, 2, "Reversed is a torch.autograd.Function"),
+        (hook, 2, "a hook on the gradient of a tensor"),
+        (hook_on_parameter, 2, "a hook on the gradient of a tensor"),
+        (hook_on_function, 2, "grad_fn is of torch"),
+        (packed, 2, "saved_tensors_hooks change"),
+        (inference, 2, "inference_mode.. is not translated"),
+        (python_number, 2, "draws a number of random,"),
+        (numpy_number, 2, r"draws a number of np\.random,"),
+    ],
+)
+def test_what_no_graph_shows_is_refused_at_its_line(loss, line, says):
+    place = rf"test_observed\.py:{loss.__code__.co_firstlineno + line}: error\[torch-op\]: "
+    model = Part(loss)
+    with pytest.raises(DiagnosticError, match=place + f".*{says}(.|\n)*step=.torch") as caught:
+        traced(model)
+    assert len(caught.value.diagnostics) == 1
+    assert not model.linear.weight._backward_hooks
+
+
+def traced(model, loss=None):
+    return pt.trace(model, (torch.ones(4, 4),), loss=loss, optimizer=torch.optim.SGD(model.parameters(), 0.1))
+
+
+def counted(m, x):
+    m.count += 1
+    return m.linear(x).mean() * m.count
+
+
+def kept(m, x):
+    hidden = m.linear(x)
+    made = (hidden + m.before).mean()
+    m.before = hidden.detach().mean(0)
+    return made
+
+
+def written(m, x):
+    m.before.add_(x.mean(0))
+    return (m.linear(x) + m.before).mean()
+
+
+def listed(m, x):
+    hidden = m.linear(x)
+    m.seen.append(hidden.detach())
+    return hidden.mean() + sum(one.mean() for one in m.seen)
+
+
+def drawn(m, x):
+    return m.linear(x).mean() * m.draws.random()
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [(counted, "count"), (kept, "before"), (written, "before"), (listed, "seen"), (drawn, "draws")],
+)
+def test_a_state_that_is_no_buffer_is_refused_by_name(loss, name):
+    model = Part(loss)
+    with pytest.raises(DiagnosticError, match=f"the loss depends on {name}, which is no buffer of the model"):
+        traced(model)
+    assert (model.count, model.seen, model.before.tolist()) == (1, [], [0.0] * 4)
+    assert model.draws.random() == np.random.default_rng(0).random()
+
+
+def test_a_state_of_the_loss_is_refused():
+    count = 0
+
+    def loss(m, x):
+        nonlocal count
+        count += 1
+        return m(x) * count
+
+    with pytest.raises(DiagnosticError, match="the loss depends on count, which is no buffer"):
+        traced(Part(lambda m, x: m.linear(x).mean()), loss)
+    assert count == 0
+
+
+def test_a_step_that_differs_for_what_is_unknown_is_refused():
+    steps = iter(range(1, 99))
+    with pytest.raises(DiagnosticError, match=r"a second step from the same parameters.* has another loss"):
+        traced(Part(lambda m, x: m.linear(x).mean() * next(steps)))
+
+
+def late(m, x):
+    m.count += 1
+    return m.linear(x).mean() * (1 if m.count < 100 else 2)
+
+
+def test_a_state_without_an_effect_yet_is_warned_of():
+    with pytest.warns(UserWarning, match="count changes from step to step and is no buffer") as told:
+        traced(Part(late))
+    assert (told[0].filename, told[0].lineno) == (__file__, Part.forward.__code__.co_firstlineno)
+
+
+def cached(m, x):
+    m.shown = torch.nn.functional.dropout(m.linear(x), 0.5)
+    if m.count == 1:
+        m.count = 2
+    return m.shown.mean() + torch.utils.checkpoint.checkpoint(m.linear, m.shown, use_reentrant=True).mean()
+
+
+def test_what_follows_from_the_batch_is_no_state():
+    model = Part(cached)
+    random.seed(1)
+    torch.manual_seed(1)
+    expected = random.random(), torch.rand(1).item()
+    random.seed(1)
+    torch.manual_seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training = traced(model)
+    assert (random.random(), torch.rand(1).item()) == expected
+    assert not hasattr(model, "shown")
+    assert "linear.weight" in training.state
+
+
+def test_lazy_modules_are_made():
+    model = nn.Sequential(nn.LazyLinear(3), nn.BatchNorm1d(3))
+    assert traced(model, lambda m, x: m(x).mean()).state["0.weight"].shape == (3, 4)
+    assert model[0].in_features == 4
+    assert model[1].num_batches_tracked == 0
