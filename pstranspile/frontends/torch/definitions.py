@@ -313,6 +313,33 @@ def _trilinear(
     return (a * b * c).sum(list(sumdim))
 
 
+def _margins(x: Any, target: Any, reduction: int = 1) -> tuple[Any, Any]:
+    """The margins by which classes of each row are not above the others; its classes end at the first -1."""
+    torch = _torch()
+    rows, classes = (one if one.dim() > 1 else one.unsqueeze(0) for one in (x, target))
+    width = rows.shape[1]
+    ended = (classes < 0).to(torch.int64).cumsum(1) > 0
+    held = torch.where(ended, torch.zeros_like(classes), classes)
+    own = rows.gather(1, held)
+    numbers = torch.arange(width, device=x.device)
+    among = ((held.unsqueeze(2) == numbers) & ~ended.unsqueeze(2)).any(1)
+    counted = ~ended.unsqueeze(2) & ~among.unsqueeze(1)
+    apart = (1 - own.unsqueeze(2) + rows.unsqueeze(1)).relu()
+    each = torch.where(counted, apart, torch.zeros_like(apart)).sum((1, 2)) / width
+    made = each.mean() if reduction == 1 else each.sum() if reduction == 2 or x.dim() < 2 else each
+    return made, among.to(x.dtype).reshape(x.shape)
+
+
+@defines("multilabel_margin_loss_forward.default")
+def _multilabel_margins(x: Any, target: Any, reduction: int) -> Any:
+    return _margins(x, target, reduction)
+
+
+@defines("multilabel_margin_loss.default")
+def _multilabel_margin(x: Any, target: Any, reduction: int = 1) -> Any:
+    return _margins(x, target, reduction)[0]
+
+
 # Attention.
 
 

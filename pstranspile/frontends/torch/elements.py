@@ -57,11 +57,18 @@ def _unary(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
     if kind == "logical_not":
         x = tracing.as_type(x, DType.BOOL)
-    elif tracing.dtype(x) not in FLOATS and kind not in ("abs", "sign", "square", "relu"):
-        x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
+    elif tracing.dtype(x) not in FLOATS:
+        if kind not in ("abs", "sign", "square", "relu"):
+            x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
     elif kind == "relu" and _is_size(node.args[0]):
         # what follows may have an infinite gradient at 0, as a root has in `lp_pool2d`, which the op multiplies by 0
         tracing.op("where", {"Condition": positive(x, tracing), "X": x, "Y": zeros_as(x, tracing)}, {"Out": out})
+        return
+    elif kind == "sign":
+        # its gradient is 0 even where that of what follows is infinite; the condition does not hold for numbers
+        made = tracing.made("sign", out, X=x)
+        tracing.draft.stop_gradient.add(made)
+        tracing.op("where", {"Condition": compared("not_equal", made, made, tracing), "X": x, "Y": made}, {"Out": out})
         return
     tracing.op(_UNARY[kind], {"X": x}, {"Out": out})
 
@@ -320,7 +327,9 @@ def _clamp(node: Any, tracing: Tracing, out: str) -> None:
         if any(tensors):
             _clamped(x, low, high, out, tracing)
         else:
-            _clipped(x, low, high, out, tracing, inclusive=kind.startswith("clamp"))
+            # torch's own kernel of this loss, of which its definition has the clamp, has no gradient at a margin of 0
+            of_margins = str(node.meta.get("torch_fn", ("", ""))[1]).endswith(".multi_margin_loss")
+            _clipped(x, low, high, out, tracing, inclusive=kind.startswith("clamp") and not of_margins)
         return
     wanted = [(bound, op) for bound, op in ((low, "elementwise_max"), (high, "elementwise_min")) if bound is not None]
     for at, (bound, op_type) in enumerate(wanted, 1):
@@ -737,19 +746,23 @@ def evenly(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, trac
     reduced(op_type, x, found := tracing.temp(out), axes, True, tracing)
     tracing.draft.stop_gradient.add(found)
     wide = out if keep else tracing.temp(out)
-    shared(x, found, wide, axes, tracing)
+    shared(x, found, wide, axes, tracing, apart="less_than" if op_type.endswith("max") else "greater_than")
     if not keep:
         reduced("reduce_sum", wide, out, axes, False, tracing)
 
 
-def shared(x: str, found: str, out: str, axes: Sequence[int], tracing: Tracing) -> None:
-    """`out` is `found`, elements of `x` along axes that stay as dims of 1; those equal to it share its gradient."""
-    flags = compared("equal", x, found, tracing)
-    same = tracing.as_type(flags, tracing.dtype(x))
+def shared(x: str, found: str, out: str, axes: Sequence[int], tracing: Tracing, *, apart: str = "not_equal") -> None:
+    """`out` is `found`, elements of `x` along axes that stay as dims of 1; those equal to it share its gradient.
+
+    `apart` is the comparison that holds for each of the others, unless `found` is NaN: then all gradients are NaN.
+    """
+    same = tracing.as_type(compared("equal", x, found, tracing), tracing.dtype(x))
     reduced("reduce_sum", same, count := tracing.temp(out), axes, True, tracing)
     shares = tracing.made("elementwise_div", out, X=same, Y=count)
     tracing.draft.stop_gradient.update((same, count, shares))
-    alike = tracing.made("where", out, Condition=flags, X=x, Y=same)  # 0 elsewhere, also for infinite elements
+    # 0 in place of the others, of which an infinite one times 0 is no number
+    others = compared(apart, x, found, tracing)
+    alike = tracing.made("where", out, Condition=others, X=zeros_as(x, tracing), Y=x)
     parts = tracing.made("elementwise_mul", out, X=alike, Y=shares)
     reduced("reduce_sum", parts, total := tracing.temp(out), axes, True, tracing)
     # the parts make up the element, but for rounding, for which the rest stands; infinite ones have none
@@ -881,11 +894,17 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
         reduced("reduce_sum", tracing.as_type(some, tracing.dtype(x)), out, axes, keep, tracing)
         tracing.draft.stop_gradient.update((some, out))
     else:
-        powers = tracing.made("pow", out, {"factor": order}, X=tracing.made("abs", out, X=x))
+        size, some = tracing.made("abs", out, X=x), ""
         if order < 1:  # the gradient of a power is infinite at 0, where that of the norm is 0
-            zero = tracing.constant_of(0.0, tracing.dtype(x), out)
-            some = compared("not_equal", x, zero, tracing)
-            powers = tracing.made("where", out, Condition=some, X=powers, Y=fixed(powers, tracing))
+            kind = tracing.dtype(x)
+            some = compared("not_equal", x, tracing.constant_of(0.0, kind, out), tracing)
+            chosen(some, size, tracing.constant_of(1.0, kind, out), held := tracing.temp(out), tracing)
+            size = held
+        powers = tracing.made("pow", out, {"factor": order}, X=size)
+        if some:
+            none = tracing.constant_of(0.0 if order > 0 else math.inf, tracing.dtype(x), out)
+            chosen(some, powers, none, held := tracing.temp(out), tracing)
+            powers = held
         reduced("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
         root(total, out, tracing, order)
 

@@ -15,6 +15,7 @@ from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import compared, fixed, reduced, root, soft_plus
 from pstranspile.frontends.torch.networks import logs
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten
+from pstranspile.ir.attributes import float32
 from pstranspile.ir.types import DType
 
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -173,7 +174,7 @@ def _bce(node: Any, tracing: Tracing, out: str) -> None:
         X=tracing.made("elementwise_mul", out, X=first, Y=y),
         Y=tracing.made("elementwise_mul", out, X=second, Y=tracing.scaled(y, -1.0, 1.0)),
     )
-    least = tracing.constant_of(1e-12, kind, out)
+    least = tracing.constant_of(float32(1e-12), kind, out)  # in doubles too it is that of single precision
     spread = tracing.made("elementwise_max", out, X=tracing.made("elementwise_mul", out, X=beside, Y=x), Y=least)
     slope = tracing.made("elementwise_div", out, X=tracing.made("elementwise_sub", out, X=x, Y=y), Y=spread)
     tracing.draft.stop_gradient.add(slope)

@@ -90,12 +90,11 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
     weight, indices, offsets = node.args[:3]
     mode, padding = argument(node, 4, "mode", _SUM), argument(node, 8, "padding_idx", None)
     sparse, weights = bool(argument(node, 5, "sparse", False)), argument(node, 6, "per_sample_weights")
+    if argument(node, 3, "scale_grad_by_freq", False):
+        raise Refused("it has scale_grad_by_freq, for which torch divides the gradients of bags by counts of other ids")
     matrix = _matrix(indices, offsets, tracing)
     ids = tracing.as_type(tracing.value(indices) if matrix is None else matrix, DType.INT64)
     looked_up(tracing.value(weight), ids, rows := tracing.temp(out), -1, sparse, tracing)
-    if argument(node, 3, "scale_grad_by_freq", False):
-        _by_count(rows, ids, tracing.value(weight), divided := tracing.temp(out), tracing, sparse=sparse)
-        rows = divided
     if weights is not None:
         factors = tracing.value(weights)
         reshape(factors, wide := tracing.temp(factors), [*sizes_of(ids, tracing), 1], tracing)
