@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 functional = torch.nn.functional
 
 from pstranspile.frontends.torch.training import trace  # noqa: E402
+from pstranspile.ir.diagnostics import DiagnosticError  # noqa: E402
 
 INF = math.inf
 POINTS = [-6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, 6.0]
@@ -173,3 +174,21 @@ def test_values_are_torchs():
     ours, theirs = compared()[0]
     assert math.isfinite(theirs)
     assert ours == pytest.approx(theirs, rel=1e-12)
+
+
+def sparse(ids, table):
+    return functional.embedding(ids, table, sparse=True, scale_grad_by_freq=True).sum()
+
+
+def bags(ids, table):
+    return functional.embedding_bag(ids, table, scale_grad_by_freq=True).sum()
+
+
+@pytest.mark.parametrize(("lookup", "says"), [(sparse, "both sparse and"), (bags, "counts of other ids")])
+def test_lookups_without_gradients_of_their_own_are_refused_with_their_line(lookup, says):
+    model = torch.nn.Embedding(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(DiagnosticError, match=says) as caught:
+        trace(model, (IDS,), loss=lambda model, ids: lookup(ids, model.weight), optimizer=optimizer)
+    (finding,) = caught.value.diagnostics
+    assert (finding.location.file, finding.location.line) == (__file__, lookup.__code__.co_firstlineno + 1)
