@@ -62,9 +62,36 @@ def _atan2(y: Any, x: Any) -> Any:
     beside = torch.where(flat, torch.ones_like(y), y)
     turn = torch.where(x < 0, torch.copysign(torch.full_like(x, math.pi), y), torch.zeros_like(x))
     quarter = torch.copysign(torch.full_like(y, math.pi / 2), y)
-    first = torch.atan(torch.where(flat, y, torch.zeros_like(y)) / below) + turn
+    first = torch.atan(torch.where(flat & ~none, y, torch.zeros_like(y)) / below) + turn
     second = quarter - torch.atan(torch.where(flat, torch.zeros_like(x), x) / beside)
     return torch.where(flat, first, second)
+
+
+@defines("sinc.default", "special_sinc.default")
+def _sinc(x: Any) -> Any:
+    """sin(pi x) / (pi x); 1 at 0, where the gradient is 0."""
+    torch = _torch()
+    none = x == 0
+    angle = torch.where(none, torch.ones_like(x), x * math.pi)
+    return torch.where(none, torch.ones_like(x), torch.sin(angle) / angle)
+
+
+@defines("xlogy.Tensor", "special_xlogy.default")
+def _xlogy(x: Any, y: Any) -> Any:
+    """x log(y); 0 where x is 0 and y is none that has a logarithm, where the gradient by x is 0."""
+    torch = _torch()
+    x, y = torch.broadcast_tensors(x, y)
+    return x * torch.log(torch.where((x == 0) & (y <= 0), torch.ones_like(y), y))
+
+
+@defines("xlogy.Scalar_Other")
+def _xlogy_of_number(x: Any, y: float) -> Any:
+    return _xlogy(x, _torch().full_like(x, y))
+
+
+@defines("special_xlog1py.default")
+def _xlog1py(x: Any, y: Any) -> Any:
+    return _xlogy(x, y + 1)
 
 
 def _of_numbers(x: Any, y: Any, before: Any) -> Any:
@@ -254,7 +281,15 @@ def _dist(x: Any, y: Any, p: float = 2) -> Any:
 
 @defines("cdist.default", "_cdist_forward.default", needed=lambda node: _argument(node, 2, "p", 2.0) not in (1, 2))
 def _cdist(x: Any, y: Any, p: float = 2.0, _compute_mode: Any = None) -> Any:
-    return _torch().linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+    """Norms of the differences of rows. Of equal differences that are the largest, each has the whole gradient."""
+    torch = _torch()
+    apart = x.unsqueeze(-2) - y.unsqueeze(-3)
+    if p != math.inf:
+        return torch.linalg.vector_norm(apart, p, -1)
+    sizes = apart.abs()
+    largest = sizes.amax(-1, True).detach()
+    rest = torch.where(sizes == largest, sizes - largest, torch.zeros_like(sizes))
+    return largest.squeeze(-1) + rest.sum(-1)
 
 
 @defines("_trilinear.default")
@@ -276,6 +311,33 @@ def _trilinear(
     for axis in sorted(expand3):
         c = c.unsqueeze(axis)
     return (a * b * c).sum(list(sumdim))
+
+
+def _margins(x: Any, target: Any, reduction: int = 1) -> tuple[Any, Any]:
+    """The margins by which classes of each row are not above the others; its classes end at the first -1."""
+    torch = _torch()
+    rows, classes = (one if one.dim() > 1 else one.unsqueeze(0) for one in (x, target))
+    width = rows.shape[1]
+    ended = (classes < 0).to(torch.int64).cumsum(1) > 0
+    held = torch.where(ended, torch.zeros_like(classes), classes)
+    own = rows.gather(1, held)
+    numbers = torch.arange(width, device=x.device)
+    among = ((held.unsqueeze(2) == numbers) & ~ended.unsqueeze(2)).any(1)
+    counted = ~ended.unsqueeze(2) & ~among.unsqueeze(1)
+    apart = (1 - own.unsqueeze(2) + rows.unsqueeze(1)).relu()
+    each = torch.where(counted, apart, torch.zeros_like(apart)).sum((1, 2)) / width
+    made = each.mean() if reduction == 1 else each.sum() if reduction == 2 or x.dim() < 2 else each
+    return made, among.to(x.dtype).reshape(x.shape)
+
+
+@defines("multilabel_margin_loss_forward.default")
+def _multilabel_margins(x: Any, target: Any, reduction: int) -> Any:
+    return _margins(x, target, reduction)
+
+
+@defines("multilabel_margin_loss.default")
+def _multilabel_margin(x: Any, target: Any, reduction: int = 1) -> Any:
+    return _margins(x, target, reduction)[0]
 
 
 # Attention.

@@ -57,9 +57,50 @@ def _unary(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
     if kind == "logical_not":
         x = tracing.as_type(x, DType.BOOL)
-    elif tracing.dtype(x) not in FLOATS and kind not in ("abs", "sign", "square", "relu"):
-        x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
+    elif tracing.dtype(x) not in FLOATS:
+        if kind not in ("abs", "sign", "square", "relu"):
+            x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
+    elif kind == "relu" and _is_size(node.args[0]):
+        # what follows may have an infinite gradient at 0, as a root has in `lp_pool2d`, which the op multiplies by 0
+        tracing.op("where", {"Condition": positive(x, tracing), "X": x, "Y": zeros_as(x, tracing)}, {"Out": out})
+        return
+    elif kind == "sign":
+        # its gradient is 0 even where that of what follows is infinite; the condition does not hold for numbers
+        made = tracing.made("sign", out, X=x)
+        tracing.draft.stop_gradient.add(made)
+        tracing.op("where", {"Condition": compared("not_equal", made, made, tracing), "X": x, "Y": made}, {"Out": out})
+        return
     tracing.op(_UNARY[kind], {"X": x}, {"Out": out})
+
+
+def _is_size(arg: Any) -> bool:
+    """Whether an argument is the absolute value of another."""
+    return arg.op == "call_function" and arg.target.__name__.startswith("abs.")
+
+
+def positive(x: str, tracing: Tracing) -> str:
+    """The flags of the elements above 0."""
+    return compared("greater_than", x, tracing.constant_of(0.0, tracing.dtype(x), x), tracing)
+
+
+def zeros_as(x: str, tracing: Tracing) -> str:
+    """Zeros of the dims and the element type of `x`."""
+    made = tracing.made("fill_zeros_like", x, X=x)
+    tracing.draft.stop_gradient.add(made)
+    return made
+
+
+def chosen(condition: str, x: str, y: str, out: str, tracing: Tracing) -> None:
+    """`out` is `x` where the condition holds, else `y`; they are broadcast together."""
+    flags, first, second = of_one_shape([condition, x, y], tracing)
+    tracing.op("where", {"Condition": flags, "X": first, "Y": second}, {"Out": out})
+
+
+def fixed(x: str, tracing: Tracing) -> str:
+    """The value of `x`, which passes no gradient on."""
+    made = tracing.made("assign", x, X=x)
+    tracing.draft.stop_gradient.add(made)
+    return made
 
 
 @aten("neg")
@@ -104,6 +145,8 @@ def _of_two(node: Any, tracing: Tracing, out: str) -> None:
 def _of_areas(node: Any, tracing: Tracing, out: str) -> None:
     """asinh is log(|x| + sqrt(x x + 1)) with the sign of x, and acosh has x x - 1; atanh is half of
     log((1 + x) / (1 - x)).
+
+    The |x| of asinh has the gradient 1 at 0, with which that of asinh is 1.
     """
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     if kind == "atanh":
@@ -111,14 +154,16 @@ def _of_areas(node: Any, tracing: Tracing, out: str) -> None:
         ratio = tracing.made("elementwise_div", out, X=parts["X"], Y=parts["Y"])
         tracing.scale(tracing.made("log", out, X=ratio), out, 0.5)
         return
-    size = tracing.made("abs", out, X=x) if kind == "asinh" else x
+    below, size = "", x
+    if kind == "asinh":
+        below = compared("less_than", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
+        size = tracing.made("where", out, Condition=below, X=tracing.scaled(x, -1.0), Y=x)
     beside = tracing.scaled(tracing.made("square", out, X=x), 1.0, 1.0 if kind == "asinh" else -1.0)
     total = tracing.made("elementwise_add", out, X=size, Y=tracing.made("sqrt", out, X=beside))
     if kind == "acosh":
         tracing.op("log", {"X": total}, {"Out": out})
     else:
         area = tracing.made("log", out, X=total)
-        below = compared("less_than", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
         tracing.op("where", {"Condition": below, "X": tracing.scaled(area, -1.0), "Y": area}, {"Out": out})
 
 
@@ -222,7 +267,7 @@ def _leaky_relu(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("elu", "selu", "celu")
 def _elu(node: Any, tracing: Tracing, out: str) -> None:
-    """scale * (max(x, 0) + alpha * (exp(input_scale * min(x, 0)) - 1))."""
+    """scale * (max(x, 0) + alpha * (exp(input_scale * min(x, 0)) - 1)); the gradient at 0 is that of numbers below."""
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     alpha, scale = float(argument(node, 1, "alpha", 1.0)), float(argument(node, 2, "scale", 1.0))
     inner = float(argument(node, 3, "input_scale", 1.0))
@@ -230,11 +275,14 @@ def _elu(node: Any, tracing: Tracing, out: str) -> None:
         alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
     elif kind == "celu":
         inner = 1.0 / alpha
-    above = tracing.made("relu", out, X=x)
-    below = tracing.scaled(tracing.made("relu", out, X=tracing.scaled(x, -1.0)), -inner)
+    above = positive(x, tracing)
+    below = tracing.made("where", out, Condition=above, X=zeros_as(x, tracing), Y=x)
+    below = tracing.scaled(below, inner) if inner != 1 else below
     powers = tracing.scaled(tracing.made("exp", out, X=below), alpha, -alpha)
-    both = tracing.made("elementwise_add", out, X=above, Y=powers)
-    tracing.scale(both, out, scale)
+    both = out if scale == 1 else tracing.temp(out)
+    tracing.op("where", {"Condition": above, "X": x, "Y": powers}, {"Out": both})
+    if both != out:
+        tracing.scale(both, out, scale)
 
 
 @aten("softplus")
@@ -251,10 +299,8 @@ def _softplus(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def soft_plus(x: str, of: str, tracing: Tracing) -> str:
-    """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
-    down = tracing.made("exp", of, X=tracing.scaled(tracing.made("abs", of, X=x), -1.0))
-    rest = tracing.made("log", of, X=tracing.scaled(down, 1.0, 1.0))
-    return tracing.made("elementwise_add", of, X=tracing.made("relu", of, X=x), Y=rest)
+    """log(1 + exp(x)), which is -log(sigmoid(-x))."""
+    return tracing.scaled(tracing.made("logsigmoid", of, X=tracing.scaled(x, -1.0)), -1.0)
 
 
 @aten("mish")
@@ -277,9 +323,13 @@ def _clamp(node: Any, tracing: Tracing, out: str) -> None:
         low, high = None, node.args[1]
     x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
     tensors = [hasattr(bound, "name") for bound in (low, high)]
-    if not any(tensors) and tracing.dtype(x) in FLOATS:
-        bounds = {"min": -math.inf if low is None else float(low), "max": math.inf if high is None else float(high)}
-        tracing.op("clip", {"X": x}, {"Out": out}, **bounds)
+    if tracing.dtype(x) in FLOATS:
+        if any(tensors):
+            _clamped(x, low, high, out, tracing)
+        else:
+            # torch's own kernel of this loss, of which its definition has the clamp, has no gradient at a margin of 0
+            of_margins = str(node.meta.get("torch_fn", ("", ""))[1]).endswith(".multi_margin_loss")
+            _clipped(x, low, high, out, tracing, inclusive=kind.startswith("clamp") and not of_margins)
         return
     wanted = [(bound, op) for bound, op in ((low, "elementwise_max"), (high, "elementwise_min")) if bound is not None]
     for at, (bound, op_type) in enumerate(wanted, 1):
@@ -289,6 +339,31 @@ def _clamp(node: Any, tracing: Tracing, out: str) -> None:
         x = made
     if not wanted:
         tracing.alias(out, x)
+
+
+def _clipped(x: str, low: float | None, high: float | None, out: str, tracing: Tracing, *, inclusive: bool) -> None:
+    """`out` is `x` limited to numbers. The gradient passes between them, and at them too if they are `inclusive`."""
+    most = math.inf if high is None else float(high)
+    least = -math.inf if low is None else float(low)
+    if least > most:  # torch gives the upper bound; no element is between them
+        least, inclusive = most, False
+    if not inclusive:
+        tracing.op("clip", {"X": x}, {"Out": out}, min=least, max=most)
+        return
+    held = tracing.made("clip", out, {"min": least, "max": most}, X=x)
+    tracing.draft.stop_gradient.add(held)
+    tracing.op("where", {"Condition": compared("equal", x, held, tracing), "X": x, "Y": held}, {"Out": out})
+
+
+def _clamped(x: str, low: Any, high: Any, out: str, tracing: Tracing) -> None:
+    """`out` is `x` limited to bounds of which one or both are tensors: at a bound the gradient goes to `x`."""
+    kind = tracing.dtype(x)
+    wanted = [(bound, how) for bound, how in ((low, "less_than"), (high, "greater_than")) if bound is not None]
+    for at, (bound, how) in enumerate(wanted, 1):
+        y = _operand(bound, kind, tracing, out)
+        made = out if at == len(wanted) else tracing.temp(out)
+        chosen(compared(how, x, y, tracing), y, x, made, tracing)
+        x = made
 
 
 @aten("hardsigmoid", "hardswish")
@@ -308,14 +383,13 @@ def _hard(node: Any, tracing: Tracing, out: str) -> None:
 @aten("prelu", "_prelu_kernel")
 def _prelu(node: Any, tracing: Tracing, out: str) -> None:
     x, slopes = (tracing.value(arg) for arg in node.args)
-    above = tracing.made("relu", out, X=x)
-    below = tracing.made("relu", out, X=tracing.scaled(x, -1.0))
+    below = tracing.made("where", out, Condition=positive(x, tracing), X=zeros_as(x, tracing), Y=x)
     rank, count = len(tracing.dims(x)), tracing.dims(slopes)
     if len(count) == 1 and count[0] > 1 and rank > 2:
         reshape(slopes, wide := tracing.temp(slopes), [count[0], *[1] * (rank - 2)], tracing)
         slopes = wide
     times = tracing.made("elementwise_mul", out, X=below, Y=slopes)
-    tracing.op("elementwise_sub", {"X": above, "Y": times}, {"Out": out})
+    tracing.op("elementwise_add", {"X": tracing.made("relu", out, X=x), "Y": times}, {"Out": out})
 
 
 # Functions of two values.
@@ -353,7 +427,20 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
     if kind in ("floor_divide", "remainder") or rounding is not None:
         _divided(x, y, "remainder" if kind == "remainder" else str(rounding or "floor"), result, out, tracing)
         return
+    if kind[:3] in ("max", "min") and result in FLOATS:
+        _larger(_BINARY[kind], x, y, out, tracing)
+        return
     tracing.op(_BINARY[kind], {"X": x, "Y": y}, {"Out": out})
+
+
+def _larger(op_type: str, x: str, y: str, out: str, tracing: Tracing) -> None:
+    """`out` is the larger or the smaller of two values. As in torch, equal ones have half of the gradient each."""
+    if {x, y} <= tracing.draft.stop_gradient:
+        tracing.op(op_type, {"X": x, "Y": y}, {"Out": out})
+        return
+    same = compared("equal", x, y, tracing)
+    halves = tracing.made("elementwise_add", out, X=tracing.scaled(x, 0.5), Y=tracing.scaled(y, 0.5))
+    chosen(same, halves, tracing.made(op_type, out, X=x, Y=y), out, tracing)
 
 
 def _divided(x: str, y: str, how: str, kind: DType, out: str, tracing: Tracing) -> None:
@@ -436,10 +523,12 @@ def _pow(node: Any, tracing: Tracing, out: str) -> None:
     result = dtype_of(node.meta["val"].dtype)
     if hasattr(power, "name") or not hasattr(base, "name"):
         x, y = (_operand(arg, result, tracing, out) for arg in (base, power))
-        if not hasattr(base, "name"):  # b ** y as exp(y log b), which has a gradient by y
+        if not hasattr(base, "name") and base > 0:  # b ** y as exp(y log b), which has a gradient by y
             tracing.op("exp", {"X": tracing.scaled(y, math.log(base))}, {"Out": out})
-            return
-        tracing.op("elementwise_pow", {"X": x, "Y": y}, {"Out": out})
+        elif result in FLOATS:
+            _to_the_power(x, y, out, tracing)
+        else:
+            tracing.op("elementwise_pow", {"X": x, "Y": y}, {"Out": out})
         return
     x, number = tracing.as_type(tracing.value(base), result), float(power)
     if number == 2:
@@ -448,8 +537,22 @@ def _pow(node: Any, tracing: Tracing, out: str) -> None:
         tracing.op("sqrt", {"X": x}, {"Out": out})
     elif number == 1:
         tracing.alias(out, x)
+    elif number == 0:
+        tracing.op("fill_any_like", {"X": x}, {"Out": out}, value=1.0)
+        tracing.draft.stop_gradient.add(out)
     else:
         tracing.op("pow", {"X": x}, {"Out": out}, factor=number)
+
+
+def _to_the_power(x: str, y: str, out: str, tracing: Tracing) -> None:
+    """`out` is `x` to the power of `y`: 1, without a gradient, where both are 0."""
+    zero = tracing.constant_of(0.0, tracing.dtype(x), out)
+    bases, powers = of_one_shape([x, y], tracing)
+    empty = compared("equal", bases, zero, tracing)
+    both = tracing.made("logical_and", out, X=empty, Y=compared("equal", powers, zero, tracing))
+    tracing.draft.stop_gradient.add(both)
+    chosen(both, tracing.constant_of(1.0, tracing.dtype(x), out), bases, held := tracing.temp(out), tracing)
+    tracing.op("elementwise_pow", {"X": held, "Y": powers}, {"Out": out})
 
 
 @aten("addcmul", "addcdiv")
@@ -642,18 +745,32 @@ def evenly(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, trac
     """`out` is the maximum or minimum along axes. As in torch, equal elements share the gradient evenly."""
     reduced(op_type, x, found := tracing.temp(out), axes, True, tracing)
     tracing.draft.stop_gradient.add(found)
+    wide = out if keep else tracing.temp(out)
+    shared(x, found, wide, axes, tracing, apart="less_than" if op_type.endswith("max") else "greater_than")
+    if not keep:
+        reduced("reduce_sum", wide, out, axes, False, tracing)
+
+
+def shared(x: str, found: str, out: str, axes: Sequence[int], tracing: Tracing, *, apart: str = "not_equal") -> None:
+    """`out` is `found`, elements of `x` along axes that stay as dims of 1; those equal to it share its gradient.
+
+    `apart` is the comparison that holds for each of the others, unless `found` is NaN: then all gradients are NaN.
+    """
     same = tracing.as_type(compared("equal", x, found, tracing), tracing.dtype(x))
     reduced("reduce_sum", same, count := tracing.temp(out), axes, True, tracing)
     shares = tracing.made("elementwise_div", out, X=same, Y=count)
     tracing.draft.stop_gradient.update((same, count, shares))
-    # this term is 0, and its gradient is that of the mean of the equal elements
-    rest = tracing.made("elementwise_mul", out, X=tracing.made("elementwise_sub", out, X=x, Y=found), Y=shares)
-    reduced("reduce_sum", rest, zero := tracing.temp(out), axes, True, tracing)
-    wide = tracing.made("elementwise_add", out, X=found, Y=zero)
-    if keep:
-        tracing.alias(out, wide)
-    else:
-        reduced("reduce_sum", wide, out, axes, False, tracing)
+    # 0 in place of the others, of which an infinite one times 0 is no number
+    others = compared(apart, x, found, tracing)
+    alike = tracing.made("where", out, Condition=others, X=zeros_as(x, tracing), Y=x)
+    parts = tracing.made("elementwise_mul", out, X=alike, Y=shares)
+    reduced("reduce_sum", parts, total := tracing.temp(out), axes, True, tracing)
+    # the parts make up the element, but for rounding, for which the rest stands; infinite ones have none
+    rest = tracing.made("elementwise_sub", out, X=found, Y=fixed(total, tracing))
+    tracing.draft.stop_gradient.add(rest)
+    whole = tracing.made("elementwise_add", out, X=total, Y=rest)
+    exact = compared("equal", total, found, tracing)
+    tracing.op("where", {"Condition": exact, "X": total, "Y": whole}, {"Out": out})
 
 
 @aten("argmax", "argmin")
@@ -687,14 +804,24 @@ def _logsumexp(node: Any, tracing: Tracing, out: str) -> None:
 
 def log_sum_exp(x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
     """`out` is log(sum(exp(x))) along axes. The maximum is subtracted before exp, to avoid overflow."""
-    reduced("reduce_max", x, largest := tracing.temp(out), axes, True, tracing)
-    tracing.draft.stop_gradient.add(largest)
+    largest = _finite_largest(x, axes, out, tracing)
     rest = tracing.made("elementwise_sub", out, X=x, Y=largest)
     reduced("reduce_sum", tracing.made("exp", out, X=rest), summed := tracing.temp(out), axes, True, tracing)
     wide = out if keep else tracing.temp(out)
     tracing.op("elementwise_add", {"X": tracing.made("log", out, X=summed), "Y": largest}, {"Out": wide})
     if not keep:  # a sum over dims of 1 removes them
         reduced("reduce_sum", wide, out, axes, False, tracing)
+
+
+def _finite_largest(x: str, axes: Sequence[int], of: str, tracing: Tracing) -> str:
+    """The maxima along axes, which stay as dims of 1, with 0 in place of infinite ones; without a gradient."""
+    reduced("reduce_max", x, largest := tracing.temp(of), axes, True, tracing)
+    tracing.draft.stop_gradient.add(largest)
+    bound = tracing.constant_of(math.inf, tracing.dtype(x), of)
+    finite = compared("less_than", tracing.made("abs", of, X=largest), bound, tracing)
+    made = tracing.made("where", of, Condition=finite, X=largest, Y=zeros_as(largest, tracing))
+    tracing.draft.stop_gradient.add(made)
+    return made
 
 
 @aten("var", "std", "var_mean", "std_mean")
@@ -719,7 +846,7 @@ def _variance(node: Any, tracing: Tracing, out: str) -> None:
     reduced("reduce_mean", apart, plain := tracing.temp(out), listed, keep, tracing)
     plain = corrected(plain, x, listed, float(correction), out, tracing)
     if spread:
-        tracing.op("sqrt", {"X": plain}, {"Out": made})
+        root(plain, made, tracing)
     else:
         tracing.alias(made, plain)
     if both:
@@ -760,26 +887,39 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
         root(total, out, tracing)
     elif order == 1:
         reduced("reduce_sum", tracing.made("abs", out, X=x), out, axes, keep, tracing)
-    elif order == math.inf:
-        reduced("reduce_max", tracing.made("abs", out, X=x), out, axes, keep, tracing)
-    elif order == -math.inf:
-        reduced("reduce_min", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+    elif math.isinf(order):
+        evenly("reduce_max" if order > 0 else "reduce_min", tracing.made("abs", out, X=x), out, axes, keep, tracing)
     elif order == 0:
         some = compared("not_equal", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
         reduced("reduce_sum", tracing.as_type(some, tracing.dtype(x)), out, axes, keep, tracing)
         tracing.draft.stop_gradient.update((some, out))
     else:
-        powers = tracing.made("pow", out, {"factor": order}, X=tracing.made("abs", out, X=x))
+        size, some = tracing.made("abs", out, X=x), ""
+        if order < 1:  # the gradient of a power is infinite at 0, where that of the norm is 0
+            kind = tracing.dtype(x)
+            some = compared("not_equal", x, tracing.constant_of(0.0, kind, out), tracing)
+            chosen(some, size, tracing.constant_of(1.0, kind, out), held := tracing.temp(out), tracing)
+            size = held
+        powers = tracing.made("pow", out, {"factor": order}, X=size)
+        if some:
+            none = tracing.constant_of(0.0 if order > 0 else math.inf, tracing.dtype(x), out)
+            chosen(some, powers, none, held := tracing.temp(out), tracing)
+            powers = held
         reduced("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
-        tracing.op("pow", {"X": total}, {"Out": out}, factor=1 / order)
+        root(total, out, tracing, order)
 
 
-def root(x: str, out: str, tracing: Tracing) -> None:
-    """`out` is the square root of a sum of squares. Where it is 0, the norm's gradient is 0, as in torch."""
+def root(x: str, out: str, tracing: Tracing, order: float = 2) -> None:
+    """`out` is the square root of a sum of squares, or that of another order. Where it is 0, its gradient is 0, as in
+    torch.
+    """
     zero = tracing.constant_of(0.0, tracing.dtype(x), out)
     none = tracing.as_type(compared("equal", x, zero, tracing), tracing.dtype(x))
     tracing.draft.stop_gradient.add(none)
-    shifted = tracing.made("sqrt", out, X=tracing.made("elementwise_add", out, X=x, Y=none))
+    raised = tracing.made("elementwise_add", out, X=x, Y=none)
+    shifted = (
+        tracing.made("sqrt", out, X=raised) if order == 2 else tracing.made("pow", out, {"factor": 1 / order}, X=raised)
+    )
     tracing.op("elementwise_sub", {"X": shifted, "Y": none}, {"Out": out})
 
 
@@ -808,8 +948,7 @@ def _unsqueezed(x: str, axis: int, tracing: Tracing) -> str:
 def _log_cumsum_exp(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
     axis = node.args[1] % max(len(tracing.dims(x)), 1)
-    reduced("reduce_max", x, largest := tracing.temp(out), [axis], True, tracing)
-    tracing.draft.stop_gradient.add(largest)
+    largest = _finite_largest(x, [axis], out, tracing)
     powers = tracing.made("exp", out, X=tracing.made("elementwise_sub", out, X=x, Y=largest))
     sums = tracing.made("cumsum", out, {"axis": axis}, X=powers)
     tracing.op("elementwise_add", {"X": tracing.made("log", out, X=sums), "Y": largest}, {"Out": out})

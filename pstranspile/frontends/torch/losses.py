@@ -12,9 +12,10 @@ from pstranspile.frontends.onnx.read_tensors import (
     transpose,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import compared, reduced, soft_plus
+from pstranspile.frontends.torch.elements import compared, fixed, reduced, root, soft_plus
 from pstranspile.frontends.torch.networks import logs
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten
+from pstranspile.ir.attributes import float32
 from pstranspile.ir.types import DType
 
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -156,12 +157,16 @@ def _soft_targets(
 
 @aten("binary_cross_entropy")
 def _bce(node: Any, tracing: Tracing, out: str) -> None:
-    """-(y max(log p, -100) + (1 - y) max(log(1 - p), -100)), where -100 is torch's lower bound of a logarithm."""
-    x, y, weight = tracing.value(node.args[0]), tracing.value(node.args[1]), argument(node, 2, "weight")
-    kind = tracing.dtype(x)
+    """-(y max(log p, -100) + (1 - y) max(log(1 - p), -100)), where -100 is torch's lower bound of a logarithm.
+
+    The gradient by p is (p - y) / max((1 - p) p, 1e-12), as in torch: finite where a logarithm is not.
+    """
+    given, y, weight = tracing.value(node.args[0]), tracing.value(node.args[1]), argument(node, 2, "weight")
+    kind, x = tracing.dtype(given), fixed(given, tracing)
     bound = tracing.constant_of(-100.0, kind, out)
     first = tracing.made("elementwise_max", out, X=tracing.made("log", out, X=x), Y=bound)
-    other = tracing.made("log", out, X=tracing.scaled(x, -1.0, 1.0))
+    beside = tracing.scaled(x, -1.0, 1.0)
+    other = tracing.made("log", out, X=beside)
     second = tracing.made("elementwise_max", out, X=other, Y=bound)
     parts = tracing.made(
         "elementwise_add",
@@ -169,7 +174,13 @@ def _bce(node: Any, tracing: Tracing, out: str) -> None:
         X=tracing.made("elementwise_mul", out, X=first, Y=y),
         Y=tracing.made("elementwise_mul", out, X=second, Y=tracing.scaled(y, -1.0, 1.0)),
     )
-    losses = tracing.scaled(parts, -1.0)
+    least = tracing.constant_of(float32(1e-12), kind, out)  # in doubles too it is that of single precision
+    spread = tracing.made("elementwise_max", out, X=tracing.made("elementwise_mul", out, X=beside, Y=x), Y=least)
+    slope = tracing.made("elementwise_div", out, X=tracing.made("elementwise_sub", out, X=x, Y=y), Y=spread)
+    tracing.draft.stop_gradient.add(slope)
+    # this term is 0, and its gradient that of the loss
+    way = tracing.made("elementwise_mul", out, X=tracing.made("elementwise_sub", out, X=given, Y=x), Y=slope)
+    losses = tracing.made("elementwise_sub", out, X=way, Y=parts)
     if weight is not None:
         losses = tracing.made("elementwise_mul", out, X=losses, Y=tracing.value(weight))
     averaged(losses, out, argument(node, 3, "reduction", _MEAN), tracing)
@@ -206,12 +217,12 @@ def _distance(node: Any, tracing: Tracing, out: str) -> None:
         losses = tracing.made("abs", out, X=way)
     else:
         bound = float(argument(node, 3, "beta" if kind.startswith("smooth") else "delta", 1.0))
-        far = tracing.made("abs", out, X=way)
-        near = tracing.scaled(tracing.made("square", out, X=way), 0.5 / bound if kind.startswith("smooth") else 0.5)
-        factor = 1.0 if kind.startswith("smooth") else bound
-        line = tracing.scaled(far, factor, -0.5 * bound * factor)
-        inside = compared("less_than", far, tracing.constant_of(bound, tracing.dtype(x), out), tracing)
-        losses = tracing.made("where", out, Condition=inside, X=near, Y=line)
+        # h (w - h / 2), where h is the difference w limited to the bounds: its gradient is h, however large w is
+        held = tracing.made("clip", out, {"min": -bound, "max": bound}, X=way)
+        tracing.draft.stop_gradient.add(held)
+        part = tracing.made("elementwise_sub", out, X=way, Y=tracing.scaled(held, 0.5))
+        losses = tracing.made("elementwise_mul", out, X=part, Y=held)
+        losses = tracing.scaled(losses, 1 / bound) if kind.startswith("smooth") and bound != 1 else losses
     averaged(losses, out, reduction, tracing)
 
 
@@ -241,7 +252,10 @@ def _cosine(node: Any, tracing: Tracing, out: str) -> None:
     norms: list[str] = []
     for name in (x, y):
         reduced("reduce_sum", tracing.made("square", out, X=name), total := tracing.temp(out), [axis], True, tracing)
-        root = tracing.made("sqrt", out, X=total)
-        least = tracing.made("elementwise_max", out, X=root, Y=tracing.constant_of(epsilon, kind, out))
-        norms.append(tracing.made("elementwise_div", out, X=name, Y=least))
+        root(total, norm := tracing.temp(out), tracing)
+        least = tracing.made("elementwise_max", out, X=norm, Y=tracing.constant_of(epsilon, kind, out))
+        more = tracing.made("elementwise_sub", out, X=least, Y=norm)  # torch's bound has no part in the gradient
+        tracing.draft.stop_gradient.update((least, more))
+        held = tracing.made("elementwise_add", out, X=norm, Y=more)
+        norms.append(tracing.made("elementwise_div", out, X=name, Y=held))
     reduced("reduce_sum", tracing.made("elementwise_mul", out, X=norms[0], Y=norms[1]), out, [axis], False, tracing)

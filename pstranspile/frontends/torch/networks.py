@@ -21,7 +21,7 @@ from pstranspile.frontends.onnx.read_tensors import (
 )
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.capture import CUMULATIVE
-from pstranspile.frontends.torch.elements import corrected, log_sum_exp, reduced
+from pstranspile.frontends.torch.elements import chosen, compared, corrected, log_sum_exp, reduced
 from pstranspile.frontends.torch.tensors import repeated
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.types import DType
@@ -106,17 +106,16 @@ def _attention(node: Any, tracing: Tracing, out: str) -> None:
         key, value = (_for_every_head(part, query, tracing) for part in (key, value))
     scale = 1 / math.sqrt(tracing.dims(query)[-1]) if scale is None else float(scale)
     product(tracing.scaled(query, scale), key, weights := tracing.temp(out), tracing, turned=True)
-    kind = tracing.dtype(query)
+    some = ""
     if causal:
         mask_name = _causal(weights, tracing)
         weights = _hidden(weights, mask_name, tracing)
     if mask is not None:
         name = tracing.value(mask)
-        if tracing.dtype(name) is DType.BOOL:
-            weights = _hidden(weights, name, tracing)
-        else:
-            weights = tracing.made("elementwise_add", out, X=weights, Y=tracing.as_type(name, kind))
+        weights, some = _masked(weights, name, tracing)
     shares = tracing.made("softmax", out, {"axis": -1}, X=weights)
+    if some:
+        shares = tracing.made("elementwise_mul", out, X=shares, Y=some)
     if rate > 0:
         shares = dropped(shares, rate, tracing)
     product(shares, value, out, tracing)
@@ -151,6 +150,28 @@ def _hidden(weights: str, seen: str, tracing: Tracing) -> str:
     lowest = tracing.constant_of(-math.inf, tracing.dtype(weights), weights)
     condition, x, y = of_one_shape([seen, weights, lowest], tracing)
     return tracing.made("where", weights, Condition=condition, X=x, Y=y)
+
+
+def _masked(weights: str, mask: str, tracing: Tracing) -> tuple[str, str]:
+    """Attention scores with a mask of flags, or of numbers to add; and 1 for each query that may see a key, else 0.
+
+    A query that sees no key has finite scores here, so that its shares and their gradient are numbers.
+    """
+    kind = tracing.dtype(weights)
+    lowest, zero = (tracing.constant_of(number, kind, weights) for number in (-math.inf, 0.0))
+    flags = tracing.dtype(mask) is DType.BOOL
+    mask = mask if flags else tracing.as_type(mask, kind)
+    seen = mask if flags else compared("not_equal", mask, lowest, tracing)
+    reduced("reduce_any", seen, any_seen := tracing.temp(weights), [len(tracing.dims(seen)) - 1], True, tracing)
+    some = tracing.as_type(any_seen, kind)
+    tracing.draft.stop_gradient.update((any_seen, some))
+    if flags:
+        chosen(any_seen, lowest, zero, filler := tracing.temp(weights), tracing)
+        tracing.draft.stop_gradient.add(filler)
+        chosen(mask, weights, filler, made := tracing.temp(weights), tracing)
+        return made, some
+    chosen(any_seen, mask, zero, added := tracing.temp(weights), tracing)
+    return tracing.made("elementwise_add", weights, X=weights, Y=added), some
 
 
 def dropped(x: str, rate: float, tracing: Tracing) -> str:

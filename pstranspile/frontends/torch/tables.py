@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     expand,
     of_one_shape,
@@ -13,7 +14,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import compared, reduced
+from pstranspile.frontends.torch.elements import compared, fixed, reduced
 from pstranspile.frontends.torch.tensors import cut, picked
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.types import DType
@@ -23,8 +24,8 @@ from pstranspile.ir.types import DType
 def _embedding(node: Any, tracing: Tracing, out: str) -> None:
     weight, ids = node.args[0], tracing.as_type(tracing.value(node.args[1]), DType.INT64)
     padding, sparse = argument(node, 2, "padding_idx", -1), bool(argument(node, 4, "sparse", False))
-    scalar = tracing.is_scalar(ids)
-    made = tracing.temp(out) if scalar else out
+    scalar, by_count = tracing.is_scalar(ids), bool(argument(node, 3, "scale_grad_by_freq", False))
+    made = tracing.temp(out) if scalar or by_count else out
     if padding < 0 or (not sparse and _stays_zero(weight, padding, tracing)):
         looked_up(tracing.value(weight), ids, made, padding, sparse, tracing)
     else:  # the padding row keeps its value, and gets no gradient
@@ -35,8 +36,34 @@ def _embedding(node: Any, tracing: Tracing, out: str) -> None:
         tracing.draft.stop_gradient.update((kept, wide))
         condition, first, second = of_one_shape([wide, kept, rows], tracing)
         tracing.op("where", {"Condition": condition, "X": first, "Y": second}, {"Out": made})
+    if by_count:
+        divided = tracing.temp(out) if scalar else out
+        _by_count(made, ids, tracing.value(weight), divided, tracing, sparse=sparse)
+        made = divided
     if scalar:
         reshape(made, out, [tracing.dims(tracing.value(weight))[1]], tracing)
+
+
+def _by_count(rows: str, ids: str, weight: str, out: str, tracing: Tracing, *, sparse: bool) -> None:
+    """`out` is the rows of a table with these ids (i64); the gradient of each is divided by how often the batch has its
+    id.
+    """
+    if sparse:
+        raise Refused("it has both sparse and scale_grad_by_freq, for which torch has no gradient")
+    kind = tracing.dtype(rows)
+    reshape(ids, places := tracing.temp(ids), [-1, 1], tracing)
+    expand(tracing.constant_of(0, kind, out), zeros := tracing.temp(out), [tracing.size(weight, 0)], tracing)
+    reshape(ids, flat := tracing.temp(ids), [-1], tracing)
+    each = tracing.made("fill_any_like", out, {"value": 1.0}, X=tracing.as_type(flat, kind))
+    counts = tracing.made("scatter_nd_add", out, X=tracing.resolved(zeros), Index=places, Updates=each)
+    found = tracing.made("gather", out, X=counts, Index=flat)
+    scalar = tracing.is_scalar(ids)
+    reshape(found, wide := tracing.temp(out), [1, 1] if scalar else [*sizes_of(ids, tracing), 1], tracing)
+    tracing.draft.stop_gradient.update((places, flat, each, counts, found, wide))
+    held = fixed(rows, tracing)
+    # this term is 0, and its gradient that of the rows
+    way = tracing.made("elementwise_sub", out, X=rows, Y=held)
+    tracing.op("elementwise_add", {"X": held, "Y": tracing.made("elementwise_div", out, X=way, Y=wide)}, {"Out": out})
 
 
 def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
@@ -63,6 +90,8 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
     weight, indices, offsets = node.args[:3]
     mode, padding = argument(node, 4, "mode", _SUM), argument(node, 8, "padding_idx", None)
     sparse, weights = bool(argument(node, 5, "sparse", False)), argument(node, 6, "per_sample_weights")
+    if argument(node, 3, "scale_grad_by_freq", False):
+        raise Refused("it has scale_grad_by_freq, for which torch divides the gradients of bags by counts of other ids")
     matrix = _matrix(indices, offsets, tracing)
     ids = tracing.as_type(tracing.value(indices) if matrix is None else matrix, DType.INT64)
     looked_up(tracing.value(weight), ids, rows := tracing.temp(out), -1, sparse, tracing)

@@ -21,7 +21,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduced
+from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduced, shared
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -535,7 +535,7 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
         for at in range(rank):
             size = tracing.integer("Mul", size, tracing.size(x, at))
         reshape(x, flat := tracing.temp(x), [-1], tracing)
-        x, axis, keep = flat, 0, False
+        x, axis, keep = flat, 0, True
     else:
         at = 2 if kind == "kthvalue" else 1
         axis, keep = argument(node, at, "dim", -1) % max(rank, 1), bool(argument(node, at + 1, "keepdim", False))
@@ -554,8 +554,10 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
             one = narrow
         made.append(one)
     tracing.draft.stop_gradient.add(made[1])
-    if of_all:
-        tracing.alias(out, made[0])
+    if of_all:  # torch shares the gradient among equal elements
+        tracing.draft.stop_gradient.add(made[0])
+        shared(x, made[0], wide := tracing.temp(out), [0], tracing)
+        reduced("reduce_sum", wide, out, [0], False, tracing)
     else:
         tracing.parts[node.name] = [*made]
 

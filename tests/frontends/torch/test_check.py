@@ -52,6 +52,24 @@ def test_a_mean_over_all_tokens_is_equal(pservers):
     assert report.equal, str(report)
 
 
+class Counted(torch.nn.Module):
+    def __init__(self, *, by_frequency):
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4, scale_grad_by_freq=by_frequency)
+
+    def forward(self, ids):
+        return self.table(ids).square().mean()
+
+
+@pytest.mark.parametrize("by_frequency", [True, False])
+def test_gradients_divided_by_counts_of_a_share_differ(by_frequency):
+    torch.manual_seed(0)
+    model = Counted(by_frequency=by_frequency)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    report = pt.check(model, (torch.randint(0, 3, (8, 3)),), loss=None, optimizer=optimizer)
+    assert report.equal is not by_frequency, str(report)
+
+
 def _normed():
     torch.manual_seed(0)
     return torch.nn.Sequential(
