@@ -163,7 +163,8 @@ class Channel:
     @property
     def _unsent(self) -> bool:
         """Whether the channel must wait until the socket can be written to."""
-        if self._guard is not None and self._guard.unsent:
+        guard = self._guard
+        if guard is not None and guard.unsent:
             return True
         return bool(self._out) and not self._begins
 
@@ -215,6 +216,8 @@ class Channel:
             self._open = False
             self._loop.forget(self._sock)
             self._sock.close()
+            self._guard = None  # whose memory is free at once, though who reads and this channel hold each other
+            self._out.clear()
 
     # the loop's side
 
@@ -264,8 +267,8 @@ class Channel:
             if (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
                 raise OSError(number, "no connection")
             if self._context is not None:
-                self._guard = self._guard or Guard(self._sock, *self._context)
-                self._guard.shake_hands()
+                guard = self._guard = self._guard or Guard(self._sock, *self._context)
+                guard.shake_hands()
         except _LATER:
             self._wait_rightly()
         except WireError as problem:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from threading import local
 from typing import Any, NamedTuple
 
 from pstranspile.cluster.net.values import Bytes, WireError
@@ -109,6 +110,20 @@ answers to them that the other side may leave unread.
 """
 
 
+_of_thread = local()
+
+
+def _chunk() -> memoryview:
+    """The buffer for received bytes. All guards of a thread share it, as connections cost nothing before they say
+    something.
+    """
+    try:
+        return _of_thread.chunk
+    except AttributeError:
+        _of_thread.chunk = memoryview(bytearray(CHUNK))
+        return _of_thread.chunk
+
+
 class Guard:
     """One side of a guarded connection on `sock`, which does not block. Its methods raise OSError if the connection is
     over, and BlockingIOError or SSLWantReadError if the caller must wait for the socket.
@@ -118,7 +133,6 @@ class Guard:
         self._sock = sock
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._side = context.wrap_bio(self._came, self._goes, server, None if server else name)
-        self._chunk = memoryview(bytearray(CHUNK))
         self._shaking = 0
         """Bytes of the handshake that have come."""
         self._sealed = memoryview(b"")
@@ -190,9 +204,10 @@ class Guard:
             fruitless += received
 
     def _receive(self, most: int = CHUNK) -> int:
-        size = self._sock.recv_into(self._chunk[:most])
+        chunk = _chunk()
+        size = self._sock.recv_into(chunk[:most])
         if size:
-            self._came.write(self._chunk[:size])
+            self._came.write(chunk[:size])
         else:
             self._came.write_eof()
         return size
