@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from pstranspile.cluster.net.loop import CALL, READ, WRITE, Event, Loop
-from pstranspile.cluster.net.tls import Guard
+from pstranspile.cluster.net.tls import NEEDS_TLS, NO_TLS, Guard, reason_of
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
@@ -275,9 +275,19 @@ class Channel:
             self.tell(str(problem))
             self._end(str(problem))
         except OSError as problem:
-            self._end(str(problem))
+            reason = self._reason(problem)
+            if self.heard:
+                self.tell(reason)
+            if reason == NO_TLS:
+                with contextlib.suppress(OSError):
+                    self._sock.send(NEEDS_TLS)
+            self._end(reason)
         else:
             self._begins = False
+
+    def _reason(self, problem: OSError) -> str:
+        """Why the connection is over."""
+        return str(problem) if self._guard is None else reason_of(problem, self._begins)
 
     def _write(self) -> str:
         """Writes as much as the socket takes; returns the reason if the channel is over, else "". The caller holds the
@@ -310,7 +320,7 @@ class Channel:
         except _LATER:
             return ""
         except OSError as problem:
-            return str(problem)
+            return self._reason(problem)
         return ""
 
     def _read(self) -> str:
@@ -344,7 +354,7 @@ class Channel:
             self.tell(str(problem))
             return str(problem)
         except OSError as problem:
-            return str(problem)
+            return self._reason(problem)
         if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
             self._loop.again(self)
         return ""

@@ -31,6 +31,7 @@ from pstranspile.cluster.net.frames import (
 )
 from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.cluster.net.tls import ALERT, HANDSHAKE
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
@@ -289,6 +290,8 @@ class _Newcomer(Reading):
             reading = Http2(self.channel, listener.service, listener.lends)
         elif first in listener.others:
             reading = listener.others[first](self.channel)
+        elif first.startswith(HANDSHAKE):
+            raise WireError("it talks with TLS, and this side without TLS")
         else:
             raise WireError("the first bytes are of no protocol that is spoken here")
         self.stranger = reading
@@ -480,7 +483,10 @@ class _Called(Reading):
         assert channel is not None
         if bytes(self._first) != MAGIC:
             channel.close()
-            self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
+            if self._first.startswith(ALERT):
+                self.frames.ended("it talks with TLS, and this side without TLS")
+            else:
+                self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
             return True
         channel.hand_to(self.frames)
         self.frames.room()[: len(MAGIC)] = self._first
