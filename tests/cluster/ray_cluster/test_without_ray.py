@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.session import programs_of, resized
+from pstranspile.ir.starting import ToldToEnd
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module
 
@@ -310,3 +313,33 @@ def test_machines_share_a_cluster_that_has_fewer_cpus(
     assert hosts.share_for(machines) == share
     told = f"pstranspile launch: {machines} machines ask for {share:g} CPUs each: the cluster has {sum(nodes):g}\n"
     assert capsys.readouterr().err == (told if share < 1 else "")
+
+
+def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.MonkeyPatch):
+    """Though Ray has put a handler of its own in place, and its calls let no other exception through than that of an
+    interrupt.
+    """
+    ray = pytest.importorskip("ray")
+
+    def initialized(**_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(number))
+
+    def end(number: int, _frame: object) -> None:
+        raise ToldToEnd(number)
+
+    launching: Any = importlib.import_module("pstranspile.cluster.ray.launch")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", initialized)
+    ended = Mock()
+    monkeypatch.setattr(ray, "shutdown", ended)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(ToldToEnd) as stop, launching._connected(None, 1):
+            os.kill(os.getpid(), signal.SIGTERM)  # raises KeyboardInterrupt
+        stop.value.arrive()
+        assert stop.value.code == 143
+        ended.assert_called_once()
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
