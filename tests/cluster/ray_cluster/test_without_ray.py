@@ -343,3 +343,46 @@ def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.Monkey
         assert signal.getsignal(signal.SIGTERM) is end
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
+    """Ray notices only processes that have ended. A call that takes long is waited for while others are answered."""
+    pytest.importorskip("ray")
+    hosts: Any = importlib.import_module("pstranspile.cluster.ray.hosts")
+    session: Any = importlib.import_module("pstranspile.cluster.ray.session")
+    ready: list[Any] = []
+    monkeypatch.setattr(hosts.ray, "wait", lambda refs, **_: (ready.pop(0) if ready else [], refs))
+    monkeypatch.setattr(hosts.ray, "get", lambda ref: f"the value of {ref}")
+    with pytest.raises(hosts.Lost, match="pserver_0 has not answered for 20 seconds"):
+        hosts.answered("pserver_0", Mock(), "part", 20.0)
+    ready += [[], ["sign of life"], [], ["sign of life"], ["part"]]
+    assert hosts.answered("pserver_0", Mock(), "part", 20.0) == "the value of part"
+    run = session.Session.__new__(session.Session)
+    run.settings = session.Settings(None, (), None, 0, 20.0, "")
+    asked = session.monotonic()
+    run._require_answers({"new": ("trainer_0", asked)})
+    with pytest.raises(hosts.Lost, match="trainer_1 has not answered for 20 seconds"):
+        run._require_answers({"new": ("trainer_0", asked), "old": ("trainer_1", asked - 21)})
+    ready.append(["old"])
+    run._require_answers({"old": ("trainer_1", asked - 21)})
+
+
+def test_rays_head_is_looked_at_while_machines_train(monkeypatch: pytest.MonkeyPatch):
+    """Else Ray's library ends the process a minute later, and nobody says from where the job goes on."""
+    pytest.importorskip("ray")
+    session: Any = importlib.import_module("pstranspile.cluster.ray.session")
+    looked = Mock()
+    monkeypatch.setattr(session, "require_head", looked)
+    monkeypatch.setattr(session.ray, "wait", lambda refs, **_: ([], refs))
+    monkeypatch.setattr(session, "monotonic", lambda: 100.0)
+    run = session.Session(None, None, {}, session.Settings(None, (), None, 0, 20.0, ""), None, None)
+    monkeypatch.setattr(run, "_make_room", lambda files: None)
+    looked.side_effect = [None, session.HeadGone("Ray's head is gone")]
+    for now in (100.0, 102.0):
+        monkeypatch.setattr(session, "monotonic", lambda now=now: now)
+        run._require_head()
+    assert looked.call_count == 1
+    monkeypatch.setattr(session, "monotonic", lambda: 105.1)
+    run.hosts = Mock()
+    with pytest.raises(session.HeadGone):
+        run._listen({"playing": "trainer_0"})
