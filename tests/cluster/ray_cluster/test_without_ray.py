@@ -371,18 +371,17 @@ def test_rays_head_is_looked_at_while_machines_train(monkeypatch: pytest.MonkeyP
     """Else Ray's library ends the process a minute later, and nobody says from where the job goes on."""
     pytest.importorskip("ray")
     session: Any = importlib.import_module("pstranspile.cluster.ray.session")
-    looked = Mock()
+    looked = Mock(side_effect=[None, session.HeadGone("Ray's head is gone")])
     monkeypatch.setattr(session, "require_head", looked)
     monkeypatch.setattr(session.ray, "wait", lambda refs, **_: ([], refs))
     monkeypatch.setattr(session, "monotonic", lambda: 100.0)
     run = session.Session(None, None, {}, session.Settings(None, (), None, 0, 20.0, ""), None, None)
     monkeypatch.setattr(run, "_make_room", lambda files: None)
-    looked.side_effect = [None, session.HeadGone("Ray's head is gone")]
     for now in (100.0, 102.0):
         monkeypatch.setattr(session, "monotonic", lambda now=now: now)
         run._require_head()
     assert looked.call_count == 1
     monkeypatch.setattr(session, "monotonic", lambda: 105.1)
-    run.hosts = Mock()
+    run.hosts = Mock(actors={"trainer_0": Mock()})
     with pytest.raises(session.HeadGone):
         run._listen({"playing": "trainer_0"})
