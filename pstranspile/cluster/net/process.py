@@ -359,6 +359,8 @@ def play_server(
         for writing in (parts, kept):
             if writing is not None:
                 writing.finish()
+        if keeper is not None:
+            keeper.let_go()
 
 
 def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -257,6 +258,18 @@ def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done
     supervisor = Supervisor({"pserver_0": member}, restarts=1)
     assert supervisor.run() == done
     assert member.starts == (1 if done else 2)
+
+
+def test_two_jobs_do_not_keep_their_states_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though their programs are the same: a server that is started again would go on with the other's parameters."""
+    compiled(tmp_path / "job")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with (kept / "pserver_0.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(kept)]) == 1
+    told = f"{kept / 'pserver_0.kept'}: error[cluster-kept]: another process keeps its state there"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
