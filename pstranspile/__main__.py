@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from pstranspile.ir.starting import begin, guard
+from pstranspile.ir.starting import ToldToEnd, begin, guard
 
 
 def _send_again(lost: "sys.UnraisableHookArgs") -> None:
@@ -13,7 +13,7 @@ def _send_again(lost: "sys.UnraisableHookArgs") -> None:
         from threading import Timer
 
         Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
+    elif lost.exc_type is not ToldToEnd:  # which sends itself again
         sys.__unraisablehook__(lost)
 
 

@@ -1,17 +1,48 @@
 """Ends a process with one sentence if a signal arrives while it starts. Needs no other module of the package."""
 
+import _thread
 import os
 import signal
-import sys
+import time
 from contextlib import suppress
 from typing import Any
 
+_AGAIN = 0.05
+"""Seconds until a signal is sent again whose exception was lost."""
+
+_process = os.getpid()
+"""The process whose signals are sent again, not those that are forked from it."""
+
+
+class ToldToEnd(SystemExit):
+    """A signal ends the process. The exit status is the one that shells report for a process that a signal ended.
+
+    An exception from a signal handler is lost where Python cleans up after an object, or where a library drops all
+    exceptions: then nobody has called `arrive` when this object goes, and the signal is sent again.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(128 + number)
+        self._number = number
+
+    def arrive(self) -> None:
+        """Notes that the process ends by this exception."""
+        self._number = 0
+
+    def __del__(self) -> None:
+        if self._number and os.getpid() == _process:
+            with suppress(Exception):  # the interpreter may be ending
+                _thread.start_new_thread(_send_again, (self._number,))
+
+
+def _send_again(number: int) -> None:
+    time.sleep(_AGAIN)
+    os.kill(os.getpid(), number)
+
 
 def _end(number: int, _: object) -> None:
-    """Ends the process through SystemExit, so that unfinished output is removed. The exit status is the one that shells
-    report for a process that a signal ended.
-    """
-    sys.exit(128 + number)
+    """Ends the process through an exception, so that unfinished output is removed."""
+    raise ToldToEnd(number)
 
 
 def _end_at_once(number: int, _: object) -> None:

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from pstranspile.cluster.net.loop import CALL, READ, WRITE, Event, Loop
-from pstranspile.cluster.net.tls import Guard
+from pstranspile.cluster.net.tls import NEEDS_TLS, NO_TLS, Guard, reason_of
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
@@ -163,7 +163,8 @@ class Channel:
     @property
     def _unsent(self) -> bool:
         """Whether the channel must wait until the socket can be written to."""
-        if self._guard is not None and self._guard.unsent:
+        guard = self._guard
+        if guard is not None and guard.unsent:
             return True
         return bool(self._out) and not self._begins
 
@@ -215,6 +216,8 @@ class Channel:
             self._open = False
             self._loop.forget(self._sock)
             self._sock.close()
+            self._guard = None  # whose memory is free at once, though who reads and this channel hold each other
+            self._out.clear()
 
     # the loop's side
 
@@ -264,17 +267,27 @@ class Channel:
             if (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
                 raise OSError(number, "no connection")
             if self._context is not None:
-                self._guard = self._guard or Guard(self._sock, *self._context)
-                self._guard.shake_hands()
+                guard = self._guard = self._guard or Guard(self._sock, *self._context)
+                guard.shake_hands()
         except _LATER:
             self._wait_rightly()
         except WireError as problem:
             self.tell(str(problem))
             self._end(str(problem))
         except OSError as problem:
-            self._end(str(problem))
+            reason = self._reason(problem)
+            if self.heard:
+                self.tell(reason)
+            if reason == NO_TLS:
+                with contextlib.suppress(OSError):
+                    self._sock.send(NEEDS_TLS)
+            self._end(reason)
         else:
             self._begins = False
+
+    def _reason(self, problem: OSError) -> str:
+        """Why the connection is over."""
+        return str(problem) if self._guard is None else reason_of(problem, self._begins)
 
     def _write(self) -> str:
         """Writes as much as the socket takes; returns the reason if the channel is over, else "". The caller holds the
@@ -307,7 +320,7 @@ class Channel:
         except _LATER:
             return ""
         except OSError as problem:
-            return str(problem)
+            return self._reason(problem)
         return ""
 
     def _read(self) -> str:
@@ -341,7 +354,7 @@ class Channel:
             self.tell(str(problem))
             return str(problem)
         except OSError as problem:
-            return str(problem)
+            return self._reason(problem)
         if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
             self._loop.again(self)
         return ""

@@ -276,8 +276,11 @@ _TOKEN = "PSTRANSPILE_TOKEN"
 
 @contextmanager
 def token_of_job() -> Generator[None]:
-    """Gives the processes that are started meanwhile a token of their own, unless the environment has one."""
-    if _TOKEN in os.environ:
+    """Gives the processes that are started meanwhile a token of their own, unless the environment has one. An empty one
+    would let in anybody.
+    """
+    before = os.environ.get(_TOKEN)
+    if before:
         yield
         return
     os.environ[_TOKEN] = secrets.token_hex(16)
@@ -285,6 +288,8 @@ def token_of_job() -> Generator[None]:
         yield
     finally:
         os.environ.pop(_TOKEN, None)
+        if before is not None:
+            os.environ[_TOKEN] = before
 
 
 _LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")

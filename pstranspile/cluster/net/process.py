@@ -40,7 +40,7 @@ from pstranspile.cluster.net.telling import Told
 from pstranspile.cluster.net.terms import MOST_STEPS, Refused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
-from pstranspile.cluster.net.transport import Dialer, Listener, is_taken
+from pstranspile.cluster.net.transport import Dialer, Listener, answers
 from pstranspile.cluster.net.values import bytes_of
 from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.large.forms import is_table
@@ -359,6 +359,8 @@ def play_server(
         for writing in (parts, kept):
             if writing is not None:
                 writing.finish()
+        if keeper is not None:
+            keeper.let_go()
 
 
 def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None) -> None:
@@ -431,13 +433,13 @@ def _serve(
 
 def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
     address = place.addresses[site.role]
-    if is_taken(address):
-        raise Refused(f"it can't listen at {address}: somebody does already")
     shown = None if place.credentials is None else place.credentials.listening
     try:
+        if answers(address):
+            raise Refused(f"it can't listen at {address}: somebody does already")
         return Listener(address, site.events, shown, service, Told(site.role, site.now))
     except OSError as problem:
-        raise Refused(f"it can't listen at {address}: {problem}") from None
+        raise Refused(f"it can't listen at {address}: {problem.strerror or problem}") from None
 
 
 class _News(SiteListener):

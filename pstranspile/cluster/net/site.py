@@ -8,8 +8,6 @@ out at once: one round trip per step and pair of processes.
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
 import time
 from collections import deque
@@ -62,6 +60,7 @@ from pstranspile.cluster.net.terms import (
     WrongToken,
     number_of,
 )
+from pstranspile.cluster.net.tls import plain
 from pstranspile.cluster.net.values import Bytes, WireError, bytes_of
 from pstranspile.ir.diagnostics import lasting, visible
 
@@ -1063,19 +1062,6 @@ class Site:
     def confirmed(self) -> bool:
         """Whether nothing that was sent can be lost any more."""
         return not any(peer.unconfirmed for peer in self.peers.values() if not peer.left)
-
-
-def plain(reason: str) -> str:
-    """The reason why a connection is over, without the decoration of libraries: `[SSL: NAME] certificate has expired
-    (_ssl.c:1)`.
-
-    A system error number is replaced by its text.
-    """
-    number = _NUMBER.match(reason)
-    return os.strerror(int(number[1])) if number else _AROUND.sub("", reason)
-
-
-_NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
 
 
 def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:

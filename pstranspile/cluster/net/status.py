@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
+from weakref import WeakSet
 
 from pstranspile.ir.diagnostics import visible
 
@@ -119,6 +120,16 @@ class StatusPipe:
         self.has_reader: bool = self._stream is not None
         """Whether a parent has started this process and shows its reports to the user."""
         self._waits: Callable[[], Sequence[str]] = tuple
+        if self._stream is not None:
+            os.set_inheritable(self._stream.fileno(), False)
+            _OPEN.add(self)
+
+    def leave(self) -> None:
+        """Lets go of the pipe in a process that was forked from this one, which may live longer than this one."""
+        if self._stream is not None:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self._stream.fileno(), inheritable=False)  # the stream itself may be in use by a thread
+            os.close(nothing)
 
     def ask_for_waits(self, waits: Callable[[], Sequence[str]]) -> None:
         """Sets the function that any thread may call to find out what the process waits for."""
@@ -145,6 +156,18 @@ class StatusPipe:
                 self._stream.write(line)
         except OSError:
             self._stream = None
+
+
+_OPEN: WeakSet[StatusPipe] = WeakSet()
+
+
+def _leave_all() -> None:
+    for pipe in list(_OPEN):
+        pipe.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 AGAIN = 10.0

@@ -85,6 +85,9 @@ _FIRST_ERROR_LINE = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
 GRACE = 5.0
 """Seconds that a process has to end after SIGTERM."""
 
+LEFT_GRACE = 1.0
+"""Seconds that processes have to end after SIGTERM whose machine has ended already."""
+
 SETTLE = 0.3
 """Seconds in which the other processes notice that one has ended, and report their waits."""
 
@@ -111,6 +114,8 @@ class Member:
         self.noticed = 0
         """The number of this process in the order of ends, from which the first one to end is known."""
         self._rest = b""
+        self._watching: list[tuple[int, threading.Thread]] = []
+        """The number of each started process, and what waits for its end and then ends what it has left running."""
 
     def begin_with(self, part: Path | None) -> None:
         """Makes the process begin with its part of a checkpoint; None: from the start-up program."""
@@ -146,7 +151,10 @@ class Member:
                 env=environment, start_new_session=True,
             )  # fmt: skip
         os.close(writing)
-        threading.Thread(target=self._notice_end, args=(self.process,), daemon=True).start()
+        watching = threading.Thread(target=self._notice_end, args=(self.process,), daemon=True)
+        watching.start()
+        self._watching.append((self.process.pid, watching))
+        os.set_blocking(reading, False)
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
         self.ended, self._rest = None, b""
@@ -156,19 +164,42 @@ class Member:
     def _notice_end(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()
         self.noticed = next(self.places)
+        _end_session(process.pid)
+
+    def end_leftovers(self, at_once: bool) -> None:
+        """Waits until nothing is left of what the ended processes have started; `at_once`: kills it."""
+        for leader, watching in self._watching:
+            if at_once and watching.is_alive():
+                _signal_session(leader, signal.SIGKILL)
+            watching.join()
+        self._watching.clear()
 
     def read(self) -> list[dict[str, Any]]:
-        """The reports of the process since the last call; empty once its end of the pipe is closed."""
+        """The reports of the process since the last call. The pipe is closed once nobody can write to it."""
         assert self.pipe is not None
-        data = self.pipe.read(1 << 16) or b""
+        data = self.pipe.read(1 << 16)
+        if data is None:
+            return []
         *lines, self._rest = (self._rest + data).split(b"\n")
         entries = [json.loads(line) for line in lines if line]
         for fields in entries:
             self.reported.update(fields)
         if not data:
+            self._close()
+        return entries
+
+    def read_rest(self) -> list[dict[str, Any]]:
+        """The last reports of a process that has ended. Others that hold its end of the pipe are not waited for."""
+        entries: list[dict[str, Any]] = []
+        while self.pipe is not None and (more := self.read()):
+            entries += more
+        self._close()
+        return entries
+
+    def _close(self) -> None:
+        if self.pipe is not None:
             self.pipe.close()
             self.pipe = None
-        return entries
 
     def known(self) -> Known:
         """The state of the process for the metrics of the job: whether it runs, its starts, and its last reports."""
@@ -283,8 +314,7 @@ class Supervisor:
         status = member.process.poll()
         if status is None:
             return
-        if member.pipe is not None:
-            self._read_to_the_end([member])
+        self._read_rest(member)
         done = member.reported.get("state") == DONE
         if done:  # however it ended
             status = 0
@@ -299,33 +329,67 @@ class Supervisor:
         if not done:
             self.failed.append((member, status))
 
-    def _read_to_the_end(self, members: Sequence[Member]) -> None:
-        while any(member.pipe is not None for member in members):
-            self._read(0)
+    def _read_rest(self, member: Member) -> None:
+        """Reads what an ended process has reported, and no further."""
+        if member.pipe is None:
+            return
+        self._selector.unregister(member.pipe)
+        for fields in member.read_rest():
+            if self.on_report is not None:
+                self.on_report(member, fields)
 
     def end_all(self) -> None:
-        """Ends every process that still runs: by SIGTERM first, then, or at an interrupt, by SIGKILL."""
+        """Ends every process that still runs, and what these have started: by SIGTERM first, then, or at an interrupt,
+        by SIGKILL.
+        """
         running = [m.process for m in self.members.values() if m.process is not None and m.process.poll() is None]
         for process in running:
             with contextlib.suppress(OSError):
                 process.send_signal(signal.SIGTERM)
         end = time.monotonic() + GRACE
+        at_once = True
         try:
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(end - time.monotonic(), 0.01))
+            at_once = False
         finally:
             for process in running:
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-        self._read_to_the_end(list(self.members.values()))
+            for member in self.members.values():
+                member.end_leftovers(at_once)
         for member in self.members.values():
+            self._read_rest(member)
             if member.process is not None:
                 if member.process.stdin is not None:
                     with contextlib.suppress(OSError):
                         member.process.stdin.close()
                 member.end(member.process.returncode)
+
+
+def _end_session(leader: int) -> None:
+    """Ends what an ended process has left running in its session, such as workers of a function that makes batches: by
+    SIGTERM, and after `LEFT_GRACE` seconds by SIGKILL.
+    """
+    if not _signal_session(leader, signal.SIGTERM):
+        return
+    end = time.monotonic() + LEFT_GRACE
+    while _signal_session(leader, 0):  # looked at without a pause long enough for another process to get this number
+        if time.monotonic() > end:
+            _signal_session(leader, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+
+
+def _signal_session(leader: int, number: int) -> bool:
+    """Sends a signal to what is left of a process's session; returns whether there is something."""
+    try:
+        os.killpg(leader, number)
+    except OSError:
+        return False
+    return True
 
 
 def how_it_ended(status: int) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from threading import local
 from typing import Any, NamedTuple
 
 from pstranspile.cluster.net.values import Bytes, WireError
@@ -31,9 +34,13 @@ class Credentials(NamedTuple):
 
 
 def read_credentials(folder: str) -> Credentials:
-    """The certificates in a folder. Raises DiagnosticError."""
-    for name in (AUTHORITY, CERTIFICATE, KEY):
-        _require_readable(Path(folder, name))
+    """The certificates in a folder. Raises DiagnosticError, also for a certificate that no other machine would
+    accept.
+    """
+    held = {name: _read(Path(folder, name)) for name in (AUTHORITY, CERTIFICATE, KEY)}
+    for name, mark, what in _KINDS:
+        if mark not in held[name]:
+            raise _unusable(folder, name, f"{name} holds no {what} (of PEM, as text)")
     listening, calling = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     listening.verify_mode = ssl.CERT_REQUIRED
     for context in (listening, calling):
@@ -41,27 +48,87 @@ def read_credentials(folder: str) -> Credentials:
         context.options |= ssl.OP_NO_RENEGOTIATION  # each costs as much as a handshake
         try:
             context.load_verify_locations(str(Path(folder, AUTHORITY)))
-            context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), _no_pass_phrase)
         except ssl.SSLError as problem:
-            message = f"the certificates can't be used: {problem.reason or problem}"
-            raise DiagnosticError([error("start-tls", message, Location(folder))]) from None
+            raise _unusable(folder, AUTHORITY, plain(str(problem))) from None
+        try:
+            context.load_cert_chain(
+                str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), lambda: _no_pass_phrase(folder)
+            )
+        except ssl.SSLError as problem:
+            if problem.reason == "KEY_VALUES_MISMATCH":
+                raise _unusable(folder, KEY, f"{KEY} is not the key of {CERTIFICATE}") from None
+            raise _unusable(folder, CERTIFICATE, f"{CERTIFICATE} with {KEY}: {plain(str(problem))}") from None
+    _require_accepted(folder, listening, calling)
     return Credentials(listening, calling)
 
 
-def _no_pass_phrase() -> str:
+_KINDS = (
+    (AUTHORITY, b"-----BEGIN CERTIFICATE-----", "certificate"),
+    (CERTIFICATE, b"-----BEGIN CERTIFICATE-----", "certificate"),
+    (KEY, b"PRIVATE KEY-----", "key"),
+)
+"""Each file, what is in it, and what that is called."""
+
+
+def _unusable(folder: str, name: str, reason: str) -> DiagnosticError:
+    message = f"the certificates can't be used: {reason}"
+    return DiagnosticError([error("start-tls", message, Location(str(Path(folder, name))))])
+
+
+def _no_pass_phrase(folder: str) -> str:
     """Raises DiagnosticError for an encrypted key, whose pass phrase OpenSSL would otherwise ask for on the
     terminal.
     """
     message = f"{KEY} is encrypted; a process that nobody sits at can't ask for its pass phrase"
-    raise DiagnosticError([error("start-tls", message)])
+    raise DiagnosticError([error("start-tls", message, Location(str(Path(folder, KEY))))])
 
 
-def _require_readable(path: Path) -> None:
+def _read(path: Path) -> bytes:
+    """What a file holds. A pipe or device, which may have no end, is not read. Raises DiagnosticError."""
     try:
-        path.read_bytes()
+        if not path.is_file() and path.exists():
+            reason = "is no regular file"
+        else:
+            return path.read_bytes()
     except OSError as problem:
-        message = f"can't be read: {problem.strerror}; --tls DIR holds {AUTHORITY}, {CERTIFICATE} and {KEY}"
-        raise DiagnosticError([error("start-tls", message, Location(str(path)))]) from None
+        reason = f"can't be read: {problem.strerror}"
+    message = f"{reason}; --tls DIR holds {AUTHORITY}, {CERTIFICATE} and {KEY}"
+    raise DiagnosticError([error("start-tls", message, Location(str(path)))])
+
+
+_NEVER_ACCEPTED = {9: "is not valid yet", 10: "has expired", 18: "", 19: "", 20: "", 21: ""}
+"""OpenSSL's codes of reasons for which no other machine accepts a certificate: its dates, and that another authority
+has signed it.
+"""
+
+
+def _require_accepted(folder: str, listening: ssl.SSLContext, calling: ssl.SSLContext) -> None:
+    """Shakes hands with itself. Raises DiagnosticError if the certificate is one that no other machine accepts."""
+    came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+    checks_names, calling.check_hostname = calling.check_hostname, False
+    try:
+        sides = [calling.wrap_bio(came, goes), listening.wrap_bio(goes, came, server_side=True)]
+        for _ in range(_ROUNDS):
+            for side in sides:
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLCertVerificationError as problem:
+                    if problem.verify_code in _NEVER_ACCEPTED:
+                        dates = _NEVER_ACCEPTED[problem.verify_code]
+                        what = f"{CERTIFICATE}, or {AUTHORITY}, {dates}" if dates else ""
+                        other = f"{CERTIFICATE} is not signed by {AUTHORITY}: {problem.verify_message}"
+                        raise _unusable(folder, CERTIFICATE, what or other) from None
+                    return  # a certificate that is only for callers, or only for those who listen
+                except ssl.SSLError:
+                    return  # which a connection tells of
+    finally:
+        calling.check_hostname = checks_names
+
+
+_ROUNDS = 4
+"""Turns of each side after which a handshake is done."""
 
 
 def require_guarded(addresses: Mapping[str, str], roles: Iterable[str]) -> None:
@@ -109,6 +176,86 @@ answers to them that the other side may leave unread.
 """
 
 
+OWN_REFUSED = (
+    "CERTIFICATE_EXPIRED",
+    "BAD_CERTIFICATE",
+    "UNKNOWN_CA",
+    "CERTIFICATE_UNKNOWN",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_REQUIRED",
+    "UNSUPPORTED_CERTIFICATE",
+    "ACCESS_DENIED",
+)
+"""How names of alerts end with which the other side refuses this one's certificate."""
+
+_OF_NO_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "PACKET_LENGTH_TOO_LONG",
+)
+"""Names of errors for first bytes that are none of TLS."""
+
+NO_TLS = "it talks without TLS, and this side with TLS"
+"""Why a connection is over on which the other side has sent other bytes."""
+
+NEEDS_TLS = b"\x15\x03\x03\x00\x02\x02\x46"
+"""What that side is sent: an alert about the version of its protocol."""
+
+HANDSHAKE, ALERT = b"\x16\x03", b"\x15\x03"
+"""The first bytes of a side that begins TLS, and of one that ends it."""
+
+
+def reason_of(problem: OSError, shaking: bool) -> str:
+    """Why a connection with TLS is over: whose certificate is not accepted, and why, or what else is wrong.
+    `shaking`: the handshake was not done.
+    """
+    name = (problem.reason or "") if isinstance(problem, ssl.SSLError) else ""
+    text = plain(str(problem))
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return f"TLS: its certificate is not accepted: {problem.verify_message or text}"
+    if "ALERT" in name and name.endswith(OWN_REFUSED):
+        return f"TLS: it does not accept the certificate of this side: {_ALERT.sub('', text)}"
+    if name == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "TLS: it shows no certificate"
+    if shaking and name in _OF_NO_TLS:
+        return NO_TLS
+    if shaking and isinstance(problem, (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)):
+        return "it has ended the connection before TLS began; it may talk without TLS"
+    return f"TLS: {text}" if isinstance(problem, ssl.SSLError) else text
+
+
+_ALERT = re.compile(r"^(sslv3|tlsv1|tlsv13) alert ")
+
+
+def plain(reason: str) -> str:
+    """The reason why a connection is over, without the decoration of libraries: `[SSL: NAME] certificate has expired
+    (_ssl.c:1)`.
+
+    A system error number is replaced by its text.
+    """
+    number = _NUMBER.match(reason)
+    return os.strerror(int(number[1])) if number else _AROUND.sub("", reason)
+
+
+_NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
+
+
+_of_thread = local()
+
+
+def _chunk() -> memoryview:
+    """The buffer for received bytes. All guards of a thread share it, as connections cost nothing before they say
+    something.
+    """
+    try:
+        return _of_thread.chunk
+    except AttributeError:
+        _of_thread.chunk = memoryview(bytearray(CHUNK))
+        return _of_thread.chunk
+
+
 class Guard:
     """One side of a guarded connection on `sock`, which does not block. Its methods raise OSError if the connection is
     over, and BlockingIOError or SSLWantReadError if the caller must wait for the socket.
@@ -118,7 +265,6 @@ class Guard:
         self._sock = sock
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._side = context.wrap_bio(self._came, self._goes, server, None if server else name)
-        self._chunk = memoryview(bytearray(CHUNK))
         self._shaking = 0
         """Bytes of the handshake that have come."""
         self._sealed = memoryview(b"")
@@ -190,9 +336,10 @@ class Guard:
             fruitless += received
 
     def _receive(self, most: int = CHUNK) -> int:
-        size = self._sock.recv_into(self._chunk[:most])
+        chunk = _chunk()
+        size = self._sock.recv_into(chunk[:most])
         if size:
-            self._came.write(self._chunk[:size])
+            self._came.write(chunk[:size])
         else:
             self._came.write_eof()
         return size

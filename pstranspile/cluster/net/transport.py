@@ -9,7 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from errno import EADDRINUSE, EADDRNOTAVAIL, EHOSTUNREACH, EINPROGRESS, EMFILE, ENETUNREACH, ENFILE, ENOBUFS, ENOMEM
 from os import strerror
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +31,7 @@ from pstranspile.cluster.net.frames import (
 )
 from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.cluster.net.tls import ALERT, HANDSHAKE
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
@@ -67,16 +68,60 @@ def place_of(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def is_taken(address: str) -> bool:
-    """Whether a process listens at an address. (A port that is reserved for a process lets others listen on it as
-    well.)
-    """
+ANSWER = 1.0
+"""Seconds in which a process that listens on this host takes a connection, unless its queue is full."""
+
+
+def _connects(address: str) -> bool:
+    """Whether a process takes a connection at an address. Raises OSError."""
     host, port = place_of(address)
+    with socket.create_connection((host or "localhost", port), ANSWER) as connection:
+        return connection.getpeername() != connection.getsockname()  # the system may connect a socket to itself
+
+
+def answers(address: str) -> bool:
+    """Whether a process takes connections at an address."""
     try:
-        with socket.create_connection((host or "localhost", port), 1.0) as connection:
-            return connection.getpeername() != connection.getsockname()  # the system may connect a socket to itself
+        return _connects(address)
     except OSError:
         return False
+
+
+_OF_NO_HOST = (EADDRNOTAVAIL, ENETUNREACH, EHOSTUNREACH)
+"""Errors for addresses that are not of this host, of which whoever listens there tells."""
+
+
+def is_taken(address: str) -> bool:
+    """Whether a process listens at an address of this host, though it may not answer: if it is stopped, or others fill
+    its queue. (A port that is reserved for a process lets others listen on it as well.) Raises OSError if that can't be
+    found out.
+    """
+    try:
+        return _connects(address)
+    except (TimeoutError, ConnectionResetError):
+        return True
+    except (ConnectionRefusedError, socket.gaierror):
+        return False
+    except OSError as problem:
+        if problem.errno in _OF_NO_HOST:
+            return False
+        raise
+
+
+def _listening(family: int, kind: int, number: int, target: Any, shared: bool) -> socket.socket:
+    """A socket that listens. It is alone at its address, unless that is reserved. Raises OSError."""
+    sock = socket.socket(family, kind, number)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            with suppress(OSError, AttributeError):  # a system without this option
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(target)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class Frames(Reading):
@@ -245,6 +290,8 @@ class _Newcomer(Reading):
             reading = Http2(self.channel, listener.service, listener.lends)
         elif first in listener.others:
             reading = listener.others[first](self.channel)
+        elif first.startswith(HANDSHAKE):
+            raise WireError("it talks with TLS, and this side without TLS")
         else:
             raise WireError("the first bytes are of no protocol that is spoken here")
         self.stranger = reading
@@ -263,7 +310,7 @@ class Listener:
     `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` is called with
     lines for the log about closed connections that were not admitted: any number, with texts from the other side.
     `others` are protocols in place of frames and gRPC: for the first bytes of each, the function that makes its reader.
-    `shared`: other processes may listen at the address as well.
+    `shared`: the address may be one that is reserved for this process.
     """
 
     unknown = True
@@ -290,16 +337,14 @@ class Listener:
         family, kind, number, _, target = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        self._sock = socket.socket(family, kind, number)
         try:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError, AttributeError):  # a system without this option
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
-            self._sock.bind(target)
-            self._sock.listen(BACKLOG)
-        except OSError:
-            self._sock.close()
-            raise
+            self._sock = _listening(family, kind, number, target, shared=False)
+        except OSError as problem:
+            if problem.errno != EADDRINUSE or not shared:
+                raise
+            if is_taken(address):
+                raise OSError(EADDRINUSE, "somebody does already") from None
+            self._sock = _listening(family, kind, number, target, shared=True)
         self._sock.setblocking(False)
         events.watch(self._sock, self, READ)
 
@@ -438,7 +483,10 @@ class _Called(Reading):
         assert channel is not None
         if bytes(self._first) != MAGIC:
             channel.close()
-            self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
+            if self._first.startswith(ALERT):
+                self.frames.ended("it talks with TLS, and this side without TLS")
+            else:
+                self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
             return True
         channel.hand_to(self.frames)
         self.frames.room()[: len(MAGIC)] = self._first

@@ -479,6 +479,25 @@ def got(role: str, ref: Any) -> Any:
         raise
 
 
+LEAST_SILENCE = 10.0
+"""The fewest seconds after which a host that does not answer is taken for lost."""
+
+
+def silent(role: str, seconds: float) -> Lost:
+    """What is raised for a machine whose host stands still: it is stopped, or its node is out of memory or waits for a
+    disk. Ray itself notices only processes that have ended.
+    """
+    return Lost(f"{role} has not answered for {lasting(seconds)}")
+
+
+def answered(role: str, actor: Any, ref: Any, patience: float) -> Any:
+    """As `got`, of a call that may take long; raises Lost, too, if the host answers no call for `patience` seconds."""
+    while not ray.wait([ref], timeout=patience)[0]:
+        if not ray.wait([ref, actor.done.remote()], timeout=patience)[0]:
+            raise silent(role, patience)
+    return got(role, ref)
+
+
 def require_head() -> None:
     """Raises HeadGone if Ray's head can't be reached: its library would wait for a minute, and end the process."""
     if ray.util.client.ray.is_connected():  # Ray's client uses a proxy, and reports itself when that is gone

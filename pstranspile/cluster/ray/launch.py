@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
@@ -139,11 +141,49 @@ def _connected(address: str | None, needed: int) -> Generator[None]:
     if ray.is_initialized():
         yield
         return
+    handlers = _handlers()
     _connect(address, needed)
     try:
-        yield
+        with _ended_by_signals(handlers):
+            yield
     finally:
         ray.shutdown()
+
+
+_Handler: TypeAlias = Callable[[int, Any], object]
+
+
+def _handlers() -> dict[int, _Handler]:
+    """The functions that signals call which tell this process to end; Ray puts others in their place when it starts."""
+    if current_thread() is not main_thread():
+        return {}
+    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    return {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+
+
+@contextmanager
+def _ended_by_signals(handlers: Mapping[int, _Handler]) -> Generator[None]:
+    """Has the block end by these signals as their functions say, which are called after it.
+
+    In the block a signal raises KeyboardInterrupt, the only exception that Ray's calls let through.
+    """
+    told: list[int] = []
+
+    def tell(number: int, _frame: object) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    for number in handlers:
+        signal.signal(number, tell)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if told:
+            handlers[told[0]](told[0], None)
+        raise
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _connect(address: str | None, needed: int) -> None:

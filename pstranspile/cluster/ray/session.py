@@ -22,7 +22,22 @@ from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.ray.cuts import Cuts
-from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, Left, LeftAlone, Lost, NotPlaced, Part, first_line, got
+from pstranspile.cluster.ray.hosts import (
+    LEAST_SILENCE,
+    HeadGone,
+    Hosts,
+    Late,
+    Left,
+    LeftAlone,
+    Lost,
+    NotPlaced,
+    Part,
+    answered,
+    first_line,
+    got,
+    require_head,
+    silent,
+)
 from pstranspile.compiler.compile import Compiled, compile, prepare
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import plan_json
@@ -68,6 +83,9 @@ LEASE = 3600.0
 
 AHEAD = 1.0
 """Seconds from the request that a trainer end until it ends."""
+
+HEAD_LOOK = 5.0
+"""Seconds between two looks at Ray's head, without which Ray's library ends this process after a minute."""
 
 LOOK = 1.0
 """Seconds between two checks whether more machines have a place."""
@@ -143,7 +161,7 @@ class Session:
         self._begun = 0.0
         """The time of the first report since the job was last started, in seconds of the monotonic clock."""
         self._wanted: tuple[int, int] | None = None
-        self._look, self._ahead = 0.0, AHEAD
+        self._look, self._ahead, self._head_look = 0.0, AHEAD, 0.0
         self._unreached = False
         """Whether the machines did not reach each other when the job was last started. If it happens twice, it is no
         accident.
@@ -240,7 +258,7 @@ class Session:
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
         """Handles the reports of the machines until all have ended. Raises Lost."""
         files: dict[str, bytes] = {}
-        reports = {self.hosts.actors[role].reports.remote(POLL): role for role in playing.values()}
+        reports = {self.hosts.actors[role].reports.remote(POLL): (role, monotonic()) for role in playing.values()}
         try:
             while playing or reports:
                 done, _ = ray.wait([*playing, *reports], timeout=1.0)
@@ -249,12 +267,15 @@ class Session:
                         role = playing.pop(ref)
                         files[role] = _file_of(role, got(role, ref))
                         continue
-                    role = reports.pop(ref)
+                    role, _ = reports.pop(ref)
                     new = got(role, ref)
                     for fields in new:
                         self._reported(role, fields)
                     if new or role not in files:
-                        reports[self.hosts.actors[role].reports.remote(0.0 if role in files else POLL)] = role
+                        asked = self.hosts.actors[role].reports.remote(0.0 if role in files else POLL)
+                        reports[asked] = role, monotonic()
+                self._require_answers(reports)
+                self._require_head()
                 self._make_room(files)
         except RayError as problem:
             raise DiagnosticError(_lost(f"the cluster is gone: {first_line(problem)}")) from None
@@ -292,8 +313,29 @@ class Session:
     def _take_part(self, role: str, step: int) -> None:
         """Fetches a machine's part of a cut from its host."""
         actor = self.hosts.actors[role]
-        results: list[Any] = got(role, actor.results.remote()) if role.startswith("trainer") else []
-        self.cuts.saved(self.seed, role, step, got(role, actor.part.remote(role, step)), results)
+        results: list[Any] = self._answered(role, actor.results.remote()) if role.startswith("trainer") else []
+        self.cuts.saved(self.seed, role, step, self._answered(role, actor.part.remote(role, step)), results)
+
+    @property
+    def _silence(self) -> float:
+        """Seconds after which a host that does not answer is taken for lost."""
+        return max(self.settings.patience, LEAST_SILENCE)
+
+    def _answered(self, role: str, ref: Any) -> Any:
+        """The result of a call to a machine's host. Raises Lost."""
+        return answered(role, self.hosts.actors[role], ref, self._silence)
+
+    def _require_head(self) -> None:
+        """Raises HeadGone if Ray's head is gone, of which machines that train take no notice."""
+        if monotonic() > self._head_look:
+            require_head()
+            self._head_look = monotonic() + HEAD_LOOK
+
+    def _require_answers(self, asked: Mapping[Any, tuple[str, float]]) -> None:
+        """Raises Lost if a host has not answered since it was asked for reports, which it does at once."""
+        for ref, (role, since) in asked.items():
+            if monotonic() - since > self._silence and not ray.wait([ref], timeout=0)[0]:
+                raise silent(role, self._silence)
 
     # other numbers of machines
 
@@ -307,13 +349,13 @@ class Session:
             return
         if not self._others_are_there(len(trainers)):
             return
-        now = [got(role, self.hosts.actors[role].done.remote()) for role in trainers]
+        now = [self._answered(role, self.hosts.actors[role].done.remote()) for role in trainers]
         rate = (max(now) - self._first) / max(monotonic() - self._begun, 1e-3)
         until = max(now) + max(int(rate * self._ahead), 3)
         if until >= self.steps:
             return
         asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
-        held = [got(role, ref) for role, ref in asked.items()]
+        held = [self._answered(role, ref) for role, ref in asked.items()]
         if not all(held):
             self._ahead *= 2
             raise Late("a trainer went on past the step in which others were to take part")

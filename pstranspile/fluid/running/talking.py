@@ -172,9 +172,9 @@ class _Remote(Machine):
 
     def leave(self) -> None:
         """Tells the server, if it is still there, that the trainer ends. Raises Refused."""
-        from pstranspile.cluster.net.transport import is_taken
+        from pstranspile.cluster.net.transport import answers
 
-        if is_taken(self.name):
+        if answers(self.name):
             with naming_wait(lambda: f"this process waits for {self.name} to take its leave"):
                 self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
 

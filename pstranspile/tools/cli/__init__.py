@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
+from pstranspile.ir.starting import ToldToEnd
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -111,6 +112,8 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
         try:
             status = _dispatch(arguments, begins)
         except SystemExit as stop:  # argparse ends this way, after it has printed
+            if isinstance(stop, ToldToEnd):
+                stop.arrive()
             if is_told_to_end(stop):
                 PENDING.tell()
             status = stop.code if isinstance(stop.code, int) else OK

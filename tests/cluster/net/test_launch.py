@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.net import status
+from pstranspile.cluster.net.launch import token_of_job
 from pstranspile.tools.cli import main
 from tests.terminal import interrupts
 
@@ -157,3 +158,16 @@ time.sleep(60)
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, env=environment, timeout=30, check=False
     )
     assert process.returncode == 7
+
+
+@pytest.mark.parametrize("before", [None, "", "mine"])
+def test_a_job_has_a_token_also_where_the_environment_has_an_empty_one(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PSTRANSPILE_TOKEN", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PSTRANSPILE_TOKEN", before)
+    with token_of_job():
+        token = os.environ["PSTRANSPILE_TOKEN"]
+        assert token == before if before else len(token) == 32
+    assert os.environ.get("PSTRANSPILE_TOKEN") == before

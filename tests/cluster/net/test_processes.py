@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
+import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +20,10 @@ import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.cluster.machines.snapshots import Snapshot, write_snapshot
+from pstranspile.cluster.net import supervisor as supervisor_module
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.status import STATUS, StatusPipe
 from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
 from pstranspile.cluster.net.terms import role_of_environment
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -251,6 +258,83 @@ def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done
     supervisor = Supervisor({"pserver_0": member}, restarts=1)
     assert supervisor.run() == done
     assert member.starts == (1 if done else 2)
+
+
+def test_two_jobs_do_not_keep_their_states_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though their programs are the same: a server that is started again would go on with the other's parameters."""
+    compiled(tmp_path / "job")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with (kept / "pserver_0.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(kept)]) == 1
+    told = f"{kept / 'pserver_0.kept'}: error[cluster-kept]: another process keeps its state there"
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_workers_that_outlive_their_machine_are_not_waited_for_but_ended(
+    stubborn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though they hold its end of the pipe on which it reports, as a worker does that a feeding function has forked."""
+    monkeypatch.setattr(supervisor_module, "LEFT_GRACE", 0.3)
+    worker = """
+import os, signal, sys, time
+from pathlib import Path
+workers, machine = Path(sys.argv[1]), os.getpid()
+if os.fork() == 0:
+    if sys.argv[2] == "True":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (workers / f"{machine}.{os.getpid()}").touch()
+    time.sleep(600)
+while not list(workers.glob(f"{machine}.*")):
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (tmp_path / "workers").mkdir()
+    command = [sys.executable, "-c", worker, str(tmp_path / "workers"), str(stubborn)]
+    member = Member("trainer_0", command, tmp_path / "log")
+    begun = time.monotonic()
+    assert not Supervisor({"trainer_0": member}, restarts=1).run()
+    assert time.monotonic() - begun < 10
+    assert member.starts == 2
+    workers = [int(path.suffix[1:]) for path in (tmp_path / "workers").iterdir()]
+    assert len(workers) == 2
+    end = time.monotonic() + 5
+    while any(_runs(worker) for worker in workers) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(_runs, workers))
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_processes_that_a_machine_forks_or_starts_do_not_hold_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    monkeypatch.setenv(STATUS, str(writing))
+    pipe = StatusPipe()
+    started = subprocess.Popen(["sleep", "60"], close_fds=False)
+    forked = os.fork()
+    if forked == 0:
+        pipe(state="of another process")
+        time.sleep(60)
+        os._exit(0)
+    try:
+        pipe(step=1)
+        del pipe
+        gc.collect()
+        with os.fdopen(reading, "rb") as stream:
+            assert json.loads(stream.read())["step"] == 1  # and nobody else can write
+    finally:
+        started.kill()
+        started.wait()
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
 
 
 def test_a_trainer_says_at_which_address_another_server_is(

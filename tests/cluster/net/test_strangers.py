@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import socket
 import ssl
 import struct
@@ -47,7 +48,7 @@ from pstranspile.cluster.net.http2 import (
 )
 from pstranspile.cluster.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
 from pstranspile.cluster.net.telling import AT_ONCE, Told
-from pstranspile.cluster.net.tls import MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
+from pstranspile.cluster.net.tls import CHUNK, MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
 from pstranspile.cluster.net.transport import (
     MOST_ACCEPTED,
     MOST_CALLERS,
@@ -1019,3 +1020,36 @@ def test_whatever_is_said_the_books_are_kept(said: list[Any], known: bool, answe
     http.ended("over")
     assert http._held == 0
     assert not http._streams
+
+
+def test_closed_connections_with_tls_leave_no_memory() -> None:
+    """Whether they said nothing or began a handshake, and also if Python does not look for objects that hold each other
+    meanwhile.
+    """
+    credentials = read_credentials(FILES)
+    port = Port(credentials.listening)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(one, ssl.SSLObject) for one in gc.get_objects())
+        tracemalloc.start()
+        for number in range(20):
+            sock = port.connect()
+            if number % 2:
+                came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+                with suppress(ssl.SSLWantReadError):
+                    credentials.calling.wrap_bio(came, goes, False, "127.0.0.1").do_handshake()
+                sock.sendall(goes.read())
+            port.turns(2)
+            sock.close()
+            port.turns(2)
+        held, most = tracemalloc.get_traced_memory()
+        after = sum(isinstance(one, ssl.SSLObject) for one in gc.get_objects())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+        port.end()
+    assert not port.newcomers or all(one.channel.closed for one in port.newcomers)
+    assert after == before
+    assert most < 2 * CHUNK
+    assert held < 2 * CHUNK

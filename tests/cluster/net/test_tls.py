@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 from pathlib import Path
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
-from pstranspile.cluster.net.site import plain
+from pstranspile.cluster.net.frames import HEADER_SIZE, MAGIC
+from pstranspile.cluster.net.loop import CLOSED, Loop
 from pstranspile.cluster.net.terms import Refused
-from pstranspile.cluster.net.tls import Credentials, read_credentials, require_guarded
+from pstranspile.cluster.net.tls import Credentials, plain, read_credentials, require_guarded
+from pstranspile.cluster.net.transport import Dialer, Listener
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
 from tests.cluster.net.played import compiled, play
@@ -55,7 +58,9 @@ def test_a_certificate_for_another_host_is_said_to_be_one(tmp_path: Path) -> Non
     def elsewhere(_trainer: str, address: str) -> str:
         return address.replace("127.0.0.1", "0.0.0.0")  # this host, by another name
 
-    with pytest.raises(Refused, match=r"0.0.0.0:\d+ \(certificate verify failed: IP address mismatch, .*\)$"):
+    with pytest.raises(
+        Refused, match=r"0.0.0.0:\d+ \(TLS: its certificate is not accepted: IP address mismatch, .*\)$"
+    ):
         play(job, feeds(), STEPS, credentials=shown, patience=1.0, through=elsewhere)
 
 
@@ -122,3 +127,117 @@ def test_keys_and_certificates_that_can_not_be_used_are_told(tmp_path: Path) -> 
     (tmp_path / "tls.crt").write_text("nothing\n")
     with pytest.raises(DiagnosticError, match=r"the certificates can't be used: \S*[^N]"):
         read_credentials(str(tmp_path))
+
+
+def folder_of(place: Path, **files: str) -> str:
+    """A folder with the usual certificates, but for some files: `crt`, `key` and `ca` by the names of others."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name, usual in {"ca": "ca.crt", "crt": "tls.crt", "key": "tls.key"}.items():
+        shutil.copy(FILES / files.get(name, usual), place / usual)
+    return str(place)
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "told"),
+    [
+        ({"crt": "tls.key", "key": "tls.crt"}, "tls.crt", "tls.crt holds no certificate"),
+        ({"key": "tls.crt"}, "tls.key", "tls.key holds no key"),
+        ({"ca": "tls.key"}, "ca.crt", "ca.crt holds no certificate"),
+        ({"key": "stranger.key"}, "tls.key", "tls.key is not the key of tls.crt"),
+        ({"crt": "stranger.crt", "key": "stranger.key"}, "tls.crt", "tls.crt is not signed by ca.crt: "),
+        ({"crt": "expired.crt", "ca": "expired.crt"}, "tls.crt", "tls.crt, or ca.crt, has expired"),
+        ({"crt": "future.crt", "ca": "future.crt"}, "tls.crt", "tls.crt, or ca.crt, is not valid yet"),
+        ({"key": "encrypted.key"}, "tls.key", "tls.key is encrypted"),
+    ],
+)
+def test_what_nobody_would_accept_is_told_at_once_with_the_file(
+    files: dict[str, str], named: str, told: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "own", **files)
+    with pytest.raises(DiagnosticError) as found:
+        read_credentials(folder)
+    [finding] = found.value.diagnostics
+    assert finding.location is not None
+    assert (finding.code, finding.location.file) == ("start-tls", str(Path(folder, named)))
+    assert told in finding.message
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "own")
+    Path(folder, name).unlink()
+    os.mkfifo(Path(folder, name))
+    with pytest.raises(DiagnosticError, match=rf"{name}: error\[start-tls\]: is no regular file"):
+        read_credentials(folder)
+
+
+def met(listening: ssl.SSLContext | None, calling: ssl.SSLContext | None) -> tuple[list[str], str]:
+    """What the log of who listens says of a caller, and why the caller's connection is over."""
+    loop, lines = Loop(), list[str]()
+    try:
+        listener = Listener("127.0.0.1:0", loop, listening, tell=lines.append)
+        frames = Dialer(f"127.0.0.1:{listener.port}", loop, calling).dial()
+        assert frames.channel is not None
+        frames.channel.send([MAGIC, bytes(HEADER_SIZE - len(MAGIC))])
+        while (event := loop.get(5.0)).what != CLOSED:
+            if event.action is not None:
+                event.action()
+        end = loop.now() + 2.0
+        while not lines and loop.now() < end:
+            loop._poll(0.05)
+        return [re.sub(r":\d+ ", " ", line) for line in lines], plain(event.reason)
+    finally:
+        loop.close(0.0)
+
+
+def shows(name: str) -> ssl.SSLContext:
+    """A caller that accepts who listens, and shows a certificate of its own."""
+    context = ssl.create_default_context(cafile=str(FILES / "ca.crt"))
+    if name:
+        context.load_cert_chain(
+            str(FILES / f"{name}.crt"), str(FILES / f"{'stranger' if name == 'stranger' else 'tls'}.key")
+        )
+    return context
+
+
+OWN = "TLS: it does not accept the certificate of this side: "
+CLOSED_WITH = "the connection with 127.0.0.1 is closed: "
+
+
+@pytest.mark.parametrize(
+    ("shown", "listener", "caller"),
+    [
+        (
+            "",
+            "TLS: it shows no certificate",
+            OWN + "certificate required",
+        ),
+        (
+            "stranger",
+            "TLS: its certificate is not accepted: self-signed certificate",
+            OWN + "unknown ca",
+        ),
+    ],
+)
+def test_both_sides_say_whose_certificate_is_not_accepted(shown: str, listener: str, caller: str) -> None:
+    lines, reason = met(read_credentials(str(FILES)).listening, shows(shown))
+    assert lines == [CLOSED_WITH + listener]
+    assert reason == caller
+
+
+def test_who_listens_with_a_strangers_certificate_is_told_that_it_is_not_accepted() -> None:
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    stranger.load_cert_chain(str(FILES / "stranger.crt"), str(FILES / "stranger.key"))
+    lines, reason = met(stranger, read_credentials(str(FILES)).calling)
+    assert lines == [CLOSED_WITH + OWN + "unknown ca"]
+    assert reason == "TLS: its certificate is not accepted: self-signed certificate"
+
+
+def test_both_sides_say_that_one_talks_without_tls() -> None:
+    known = read_credentials(str(FILES))
+    lines, reason = met(known.listening, None)
+    assert lines == [CLOSED_WITH + "it talks without TLS, and this side with TLS"]
+    assert reason == "it talks with TLS, and this side without TLS"
+    lines, reason = met(None, known.calling)
+    assert lines == [CLOSED_WITH + "it talks with TLS, and this side without TLS"]
+    assert reason == "it has ended the connection before TLS began; it may talk without TLS"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.session import programs_of, resized
+from pstranspile.ir.starting import ToldToEnd
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module
 
@@ -310,3 +313,75 @@ def test_machines_share_a_cluster_that_has_fewer_cpus(
     assert hosts.share_for(machines) == share
     told = f"pstranspile launch: {machines} machines ask for {share:g} CPUs each: the cluster has {sum(nodes):g}\n"
     assert capsys.readouterr().err == (told if share < 1 else "")
+
+
+def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.MonkeyPatch):
+    """Though Ray has put a handler of its own in place, and its calls let no other exception through than that of an
+    interrupt.
+    """
+    ray = pytest.importorskip("ray")
+
+    def initialized(**_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(number))
+
+    def end(number: int, _frame: object) -> None:
+        raise ToldToEnd(number)
+
+    launching: Any = importlib.import_module("pstranspile.cluster.ray.launch")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", initialized)
+    ended = Mock()
+    monkeypatch.setattr(ray, "shutdown", ended)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(ToldToEnd) as stop, launching._connected(None, 1):
+            os.kill(os.getpid(), signal.SIGTERM)  # raises KeyboardInterrupt
+        stop.value.arrive()
+        assert stop.value.code == 143
+        ended.assert_called_once()
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
+    """Ray notices only processes that have ended. A call that takes long is waited for while others are answered."""
+    pytest.importorskip("ray")
+    hosts: Any = importlib.import_module("pstranspile.cluster.ray.hosts")
+    session: Any = importlib.import_module("pstranspile.cluster.ray.session")
+    ready: list[Any] = []
+    monkeypatch.setattr(hosts.ray, "wait", lambda refs, **_: (ready.pop(0) if ready else [], refs))
+    monkeypatch.setattr(hosts.ray, "get", lambda ref: f"the value of {ref}")
+    with pytest.raises(hosts.Lost, match="pserver_0 has not answered for 20 seconds"):
+        hosts.answered("pserver_0", Mock(), "part", 20.0)
+    ready += [[], ["sign of life"], [], ["sign of life"], ["part"]]
+    assert hosts.answered("pserver_0", Mock(), "part", 20.0) == "the value of part"
+    run = session.Session.__new__(session.Session)
+    run.settings = session.Settings(None, (), None, 0, 20.0, "")
+    asked = session.monotonic()
+    run._require_answers({"new": ("trainer_0", asked)})
+    with pytest.raises(hosts.Lost, match="trainer_1 has not answered for 20 seconds"):
+        run._require_answers({"new": ("trainer_0", asked), "old": ("trainer_1", asked - 21)})
+    ready.append(["old"])
+    run._require_answers({"old": ("trainer_1", asked - 21)})
+
+
+def test_rays_head_is_looked_at_while_machines_train(monkeypatch: pytest.MonkeyPatch):
+    """Else Ray's library ends the process a minute later, and nobody says from where the job goes on."""
+    pytest.importorskip("ray")
+    session: Any = importlib.import_module("pstranspile.cluster.ray.session")
+    looked = Mock(side_effect=[None, session.HeadGone("Ray's head is gone")])
+    monkeypatch.setattr(session, "require_head", looked)
+    monkeypatch.setattr(session.ray, "wait", lambda refs, **_: ([], refs))
+    monkeypatch.setattr(session, "monotonic", lambda: 100.0)
+    run = session.Session(None, None, {}, session.Settings(None, (), None, 0, 20.0, ""), None, None)
+    monkeypatch.setattr(run, "_make_room", lambda files: None)
+    for now in (100.0, 102.0):
+        monkeypatch.setattr(session, "monotonic", lambda now=now: now)
+        run._require_head()
+    assert looked.call_count == 1
+    monkeypatch.setattr(session, "monotonic", lambda: 105.1)
+    run.hosts = Mock(actors={"trainer_0": Mock()})
+    with pytest.raises(session.HeadGone):
+        run._listen({"playing": "trainer_0"})

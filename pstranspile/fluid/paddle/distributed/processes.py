@@ -477,7 +477,11 @@ def problem_of_addresses(endpoints: Sequence[str]) -> str:
             return f"server {number} can't listen at {endpoint}: give it as HOST:PORT"
         if endpoint in endpoints[:number]:
             return f"server {endpoints.index(endpoint)} and server {number} are both at {endpoint}"
-        if is_taken(endpoint):
+        try:
+            taken = is_taken(endpoint)
+        except OSError as problem:
+            return f"server {number} can't listen at {endpoint}: {problem.strerror or problem}"
+        if taken:
             return f"server {number} can't listen at {endpoint}: somebody does already"
     return ""
 
