@@ -89,7 +89,7 @@ def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     x, y = one(types, "X"), one(types, "Y")
     axis = op.attrs.get("axis", -1)
     if isinstance(axis, int) and axis < -1:
-        raise ShapeError(f"axis is {axis}: it is a dim of the wider one, or -1, which lays Y on the last dims", "Y")
+        raise ShapeError(f"axis is {axis}; the least is -1, which lays Y on the last dims of X", "Y")
     if x.dtype is not y.dtype:
         alike = {**types, "Y": (y._replace(dtype=x.dtype),)}
         disagree("Y", y, "X", x, declares={"Out": (broadcast(op, alike, made),)})
