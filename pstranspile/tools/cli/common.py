@@ -818,6 +818,8 @@ def _replaced(path: str, data: bytes) -> str:
     none.
     """
     try:
+        if not Path(path).is_file():  # a device has no end, and nothing in it is lost
+            return ""
         held = Path(path).read_bytes()
     except OSError:
         return ""
