@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TYPE_CHECKING, TypeAlias, cast
 
 from pstranspile.frontends.layers.basic import global_var
 from pstranspile.frontends.layers.draft import Draft, Value
@@ -379,7 +379,8 @@ def create_parameter(
     attr = attr_of(given)
     if attr is None:
         raise ValueError(f"{layer} can't do without this parameter")
-    if any(isinstance(dim, int) and dim < 0 for dim in shape):
+    sizes = cast("Sequence[object]", shape)  # scripts may give anything, which the declaration refuses
+    if any(isinstance(dim, int) and dim < 0 for dim in sizes):
         raise ValueError(f"a parameter of {layer} would be of dims {[*shape]}: each is a number from 0 on")
     name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
     tensor = TensorType(element_type(dtype), tuple(shape))
