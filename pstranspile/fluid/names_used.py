@@ -21,7 +21,7 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.fluid.aliases import install
 from pstranspile.fluid.missing import Missing, NotHere, fluid_names, why_not
@@ -590,6 +590,141 @@ def _is_graph(dotted: str) -> bool:
     return callable(getattr(import_module("paddle"), first, None)) and not rest
 
 
+def _builds(dotted: str) -> bool:
+    """Whether calling a name of 2.x adds to a graph at once, and is refused where graphs are dynamic."""
+    last = dotted.split(".")[-1]
+    if dotted.startswith("paddle.static."):
+        return dotted == "paddle.static.data" or dotted.startswith("paddle.static.nn.")
+    if dotted.startswith("paddle.nn."):
+        return not dotted.startswith(("paddle.nn.initializer.", "paddle.nn.utils.", "paddle.nn.ClipGrad")) and (
+            dotted != "paddle.nn.Layer"
+        )
+    return last[:1].islower() and dotted.count(".") == 1 and _is_graph(dotted)
+
+
+_Branch: TypeAlias = tuple[tuple[int, int], ...]
+"""The branches that a line is in, from the outermost in: each the number of its statement, and of its arm."""
+
+
+class _Event(NamedTuple):
+    """A call that a script makes as it runs: of `enable_static`, or of a name that adds to a graph."""
+
+    dotted: str
+    branch: _Branch
+    use: Use
+
+
+_MOST_CALLS = 1000
+"""The most calls of a script's own functions that are followed."""
+
+
+class _Order:
+    """The order in which a script calls `enable_static` and what builds graphs, as far as its text says it: line by
+    line, into the functions and modules of its own.
+    """
+
+    def __init__(self, reader: _Reader):
+        self.reader = reader
+        self.events: list[_Event] = []
+        self._within: list[ast.AST] = []
+        self._calls = 0
+
+    def wrong(self) -> tuple[str, tuple[Use, ...]] | None:
+        """What is wrong with the call of `enable_static`, and where; None if nothing is known to be."""
+        first = next(iter(self.reader.modules.values()), None)
+        if first is not None:
+            self._visit_all(first.tree.body, first, first.scope, ())
+        static: list[_Event] = []
+        sure: set[_Branch] = set()
+        for event in self.events:
+            if event.dotted == _STATIC:
+                static.append(event)
+                sure = _joined(sure, event.branch)
+            elif not any(event.branch[: len(branch)] == branch for branch in sure):
+                called = next((each for each in [*static, *self.events] if each.dotted == _STATIC), None)
+                return None if called is None else _told(called, event, in_branch=bool(static))
+        return None
+
+    def _visit_all(self, nodes: Sequence[ast.AST], module: _Module, scope: _Scope, branch: _Branch) -> None:
+        for node in nodes:
+            self._visit(node, module, scope, branch)
+
+    def _visit(self, node: ast.AST, module: _Module, scope: _Scope, branch: _Branch) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            return  # what is in it runs when it is called
+        if isinstance(node, ast.If | ast.IfExp):
+            self._visit(node.test, module, scope, branch)
+            sure = self._is_sure(node.test, scope)
+            for arm, part in enumerate((node.body, node.orelse)):
+                inner = branch if sure else (*branch, (id(node), arm))
+                self._visit_all(part if isinstance(part, list) else [part], module, scope, inner)
+            return
+        if isinstance(node, ast.ExceptHandler):
+            branch = (*branch, (id(node), 0))
+        self._visit_all([*ast.iter_child_nodes(node)], module, scope, branch)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self._import(node, module, branch)
+        elif isinstance(node, ast.Call):
+            self._call(node, module, scope, branch)
+
+    def _is_sure(self, test: ast.expr, scope: _Scope) -> bool:
+        """Whether a test asks about Paddle itself or about the script's being run, and not about what is wanted."""
+        names = [each for each in ast.walk(test) if isinstance(each, ast.Name)]
+        return any(each.id == "__name__" or self.reader.meaning(scope, each).dotted for each in names)
+
+    def _import(self, node: ast.Import | ast.ImportFrom, module: _Module, branch: _Branch) -> None:
+        if isinstance(node, ast.Import):
+            paths = [self.reader.own(alias.name, module.path) for alias in node.names]
+        else:
+            paths = [self.reader.own(node.module or "", module.path, node.level)]
+        for path in paths:
+            held = self.reader.modules.get(path.resolve()) if path is not None else None
+            if held is not None:
+                self._enter(held.tree, held, held.scope, branch)
+
+    def _call(self, node: ast.Call, module: _Module, scope: _Scope, branch: _Branch) -> None:
+        meant = self.reader.meaning(scope, node.func)
+        if meant.dotted and not meant.instance:
+            if meant.dotted == _STATIC or _builds(meant.dotted):
+                use = Use(module.shown, node.lineno, node.col_offset + 1)
+                self.events.append(_Event(meant.dotted, branch, use))
+            return
+        if not isinstance(node.func, ast.Name):
+            return
+        for held in (module, *self.reader.modules.values()):
+            for made in held.tree.body:
+                if isinstance(made, ast.FunctionDef) and made.name == node.func.id:
+                    self._enter(made, held, held.scopes.get(made, held.scope), branch)
+                    return
+
+    def _enter(self, node: ast.Module | ast.FunctionDef, module: _Module, scope: _Scope, branch: _Branch) -> None:
+        if node in self._within or self._calls == _MOST_CALLS:
+            return
+        self._calls += 1
+        self._within.append(node)
+        self._visit_all(node.body, module, scope, branch)
+        self._within.pop()
+
+
+def _joined(sure: set[_Branch], branch: _Branch) -> set[_Branch]:
+    """Branches with one more: where both arms of a statement are among them, what is around it is."""
+    sure = {*sure, branch}
+    while branch and (*branch[:-1], (branch[-1][0], 1 - branch[-1][1])) in sure:
+        branch = branch[:-1]
+        sure.add(branch)
+    return sure
+
+
+def _told(static: _Event, built: _Event, *, in_branch: bool) -> tuple[str, tuple[Use, ...]]:
+    """What to say of a call of `enable_static` that does not surely come before a call that builds."""
+    line = f"{built.use.line}" if built.use.file == static.use.file else f"{built.use.file}:{built.use.line}"
+    what = "it is called in a branch, which may not be taken" if in_branch else "it is called too late"
+    return f"{what}: line {line} builds with {built.dotted}, which is refused before", (static.use,)
+
+
+_STATIC = "paddle.enable_static"
+
+
 def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
     """The names of Paddle that a script uses, sorted by name; its files that are not valid Python, each with the error;
     and all files that were read.
@@ -619,6 +754,9 @@ def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
     if graphs and not says:
         note = "dynamic graphs are not run; a script that builds static ones calls paddle.enable_static() first"
         found.append(Found("paddle", MISSING, note, (min(graphs),)))
+    late = None if not says or any(one.name.startswith("paddle.fluid") for one in found) else _Order(reader).wrong()
+    if late:
+        found.append(Found("paddle.enable_static()", MISSING, *late))
     shown = [module.shown for module in reader.modules.values()]
     return sorted(found), reader.unread, sorted(shown)
 

@@ -175,6 +175,8 @@ def parsed(arguments: list[str]) -> Options | str:
     if not Path(waiting[0]).is_file():
         if os.path.isdir(waiting[0]):
             return f"{waiting[0]} is a folder; name a script"
+        if os.path.exists(waiting[0]):
+            return f"{waiting[0]} is no regular file (it is a device, a pipe or the like); name a script"
         return f"there is no file {waiting[0]}"
     kind = None if waiting[0].endswith(".py") else kind_of(beginning(waiting[0]), waiting[0])
     if kind is not None and kind != SCRIPT:

@@ -20,7 +20,16 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
-from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, scaled, together
+from pstranspile.proof.compare import (
+    OF_CHANGE,
+    OF_STATES,
+    Snapshot,
+    chunks,
+    largest_difference,
+    plain,
+    scaled,
+    together,
+)
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.meanings import TRAINERS, Machines, Meaning, compares_rows, meaning_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
@@ -352,7 +361,7 @@ def _deviation(whole: Any, other: Any, floor: float) -> float:
         return 0.0 if whole is None and other is None else float("inf")
     if whole.dtype.kind != "f":
         return 0.0 if np.array_equal(whole, other) else float("inf")
-    most = max(float(np.abs(a - b).max(initial=0.0)) for a, b in chunks(whole, other))
+    most = largest_difference(whole, other)
     return scaled(most, OF_CHANGE * _size(whole) + floor) if np.isfinite(most) else float("inf")
 
 

@@ -140,6 +140,13 @@ def _largest(value: Any) -> float:
     return max(abs(float(value.max(initial=0))), abs(float(value.min(initial=0))))
 
 
+def largest_difference(one: Any, other: Any) -> float:
+    """The largest absolute difference of two elements in the same place; NaN if a difference is NaN."""
+    with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is a NaN, which callers ask for
+        found = [float(np.abs(a.astype("float64") - b).max(initial=0.0)) for a, b in chunks(one, other)]
+    return float(np.max(found))  # unlike max(), NaN wherever it stands
+
+
 def _has_nan(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value.max(initial=0.0)))
 
@@ -155,8 +162,7 @@ def moved(value: Any, start: Any) -> float:
     if start is None or start.shape != value.shape:
         most = _largest(value)
     else:
-        pairs = chunks(value, start)
-        most = max(float(np.abs(a.astype("float64") - b).max(initial=0.0)) for a, b in pairs)
+        most = largest_difference(value, start)
     return most if np.isfinite(most) else 0.0
 
 
@@ -178,7 +184,7 @@ def deviation_in_doubles(cluster: Any, single: Any, change: float, floor: float 
         return 0.0 if cluster is None and single is None else float("inf")
     if same_bits(cluster, single):
         return 0.0
-    most = max(float(np.abs(a.astype("float64") - b).max(initial=0.0)) for a, b in chunks(cluster, single))
+    most = largest_difference(cluster, single)
     if not np.isfinite(most):
         return 0.0 if np.array_equal(cluster, single, equal_nan=cluster.dtype.kind == "f") else float("inf")
     return scaled(most, OF_CHANGE * change + OF_VALUE * _largest(single) + floor)

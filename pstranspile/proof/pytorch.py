@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -106,6 +106,7 @@ def check(
     clip: Clipping | None = None,
     schedule: Any = None,
     accumulate: int = 1,
+    step: Literal["program", "torch"] = "program",
 ) -> ModelReport:
     """Whether `trainers` ranks of DistributedDataParallel, or trainers with parameter servers, train as one process.
 
@@ -120,6 +121,7 @@ def check(
         raise DiagnosticError([_NO_BATCHES])
     steps = STEPS if given is None else len(given)
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
+    options["step"] = step
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
     return _checked(training, given, job, accumulate)
 

@@ -275,3 +275,52 @@ def test_the_arguments_of_scripts_that_train_here_are_taken():
         one.name for path in sorted(SCRIPTS.rglob("*.py")) for one in used(str(path))[0] if one.name.endswith("=)")
     }
     assert refused == set()
+
+
+_NET = 'def net():\n    return paddle.static.data("x", [None, 4])\n'
+
+
+@pytest.mark.parametrize(
+    ("script", "line", "note"),
+    [
+        (
+            "x = paddle.static.data('x', [4])\npaddle.enable_static()",
+            3,
+            "too late: line 2 builds with paddle.static.data",
+        ),
+        ("paddle.nn.Linear(2, 3)\nif True:\n    paddle.enable_static()", 4, "too late: line 2 builds with"),
+        (f"{_NET}net()\npaddle.enable_static()", 5, "too late: line 3 builds with"),
+        (f"{_NET}if static:\n    paddle.enable_static()\nnet()", 5, "in a branch, which may not be taken: line 3"),
+        ("static and 1\nif static:\n    paddle.enable_static()\nelse:\n    paddle.zeros([2])", 4, "in a branch"),
+        ("def main():\n    paddle.zeros([2])\n    paddle.enable_static()\nmain()", 4, "too late: line 3"),
+        ("import other\npaddle.enable_static()", 3, "other.py:2 builds with paddle.zeros"),
+    ],
+)
+def test_static_graphs_that_begin_too_late(script: str, line: int, note: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import paddle\n{script}\n")
+    (tmp_path / "other.py").write_text("import paddle\npaddle.zeros([2])\n")
+    found, _, _ = used(str(tmp_path / "train.py"))
+    (told,) = [one for one in found if one.status == "missing"]
+    assert (told.name, [use.line for use in told.uses]) == ("paddle.enable_static()", [line])
+    assert note in told.note
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"{_NET}paddle.enable_static()\nnet()",
+        f"{_NET}if hasattr(paddle, 'enable_static'):\n    paddle.enable_static()\nnet()",
+        f"{_NET}def main():\n    paddle.enable_static()\n    net()\nif __name__ == '__main__':\n    main()",
+        f"{_NET}if static:\n    paddle.enable_static()\n    net()",
+        f"{_NET}if static:\n    paddle.enable_static()\nelse:\n    paddle.enable_static()\nnet()",
+        f"{_NET}def begin():\n    paddle.enable_static()\nbegin() if a else 0\nbegin()\nnet()",
+        "p = paddle.static.Program()\npaddle.ParamAttr(name='w')\nclass Net(paddle.nn.Layer):\n    pass\n"
+        "paddle.enable_static()\npaddle.zeros([2])",
+        "import other\npaddle.zeros([2])",
+    ],
+)
+def test_static_graphs_that_begin_in_time(script: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import paddle\n{script}\n")
+    (tmp_path / "other.py").write_text("import paddle\npaddle.enable_static()\n")
+    found, _, _ = used(str(tmp_path / "train.py"))
+    assert [one for one in found if one.status == "missing"] == []

@@ -192,6 +192,7 @@ def test_a_script_that_ends_before_it_trains_is_told(
     [
         (["--chek", "x.py"], "there is no option --chek"),
         (["none.py"], "there is no file none.py"),
+        (["/dev/null"], "/dev/null is no regular file"),
         (["--check", "--explain", "x.py"], "can't be combined"),
         (["--ir"], "--ir takes a value"),
     ],

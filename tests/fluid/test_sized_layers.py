@@ -196,3 +196,13 @@ def test_what_gives_dims_to_a_crop_is_trained_through_other_ops() -> None:
     cut = layers.crop(layers.fill_constant([4, 4], "float32", 1.0), shape=x)
     fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.sigmoid(x) + cut))
     assert [op.type for op in fluid.default_main_program().global_block().ops].count("sgd") == 2
+
+
+@pytest.mark.parametrize(("size", "said"), [(0, "the size of fc is 0"), (-3, "would be of dims")])
+def test_fc_of_no_size_is_refused(size: int, said: str) -> None:
+    import pstranspile.fluid as fluid
+
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.layers.data("x", [4])
+        with pytest.raises(Exception, match=said):
+            fluid.layers.fc(x, size)

@@ -29,6 +29,24 @@ SGD = {"Param": "f32[1000, 100]", "Grad": "f32[1000, 100]", "LearningRate": "f32
             {"axis": 2},
             "axis is 2, but Y is f32[3] and X is f32[2, 3]",
         ),
+        (
+            "elementwise_add",
+            {"X": "f32[2, 3]", "Y": "f32[3]"},
+            {"axis": -9},
+            "axis is -9; the least is -1, which lays Y on the last dims of X",
+        ),
+        (
+            "elementwise_mul",
+            {"X": "f32[2, 3]", "Y": "f32[2, 3]"},
+            {"axis": -2},
+            "axis is -2; the least is -1, which lays Y on the last dims of X",
+        ),
+        (
+            "less_than",
+            {"X": "f32[2, 3]", "Y": "f32[3]"},
+            {"axis": -2},
+            "axis is -2; the least is -1, which lays Y on the last dims of X",
+        ),
         ("mul", {"X": "f32[2, 3]", "Y": "f32[4, 5]"}, {}, "X is f32[2, 3] with 3 columns, Y is f32[4, 5] with 4 rows"),
         (
             "matmul",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pstranspile.proof.causes import fits
-from pstranspile.proof.compare import CHUNK, differ, same_bits
+from pstranspile.proof.compare import CHUNK, deviation_in_doubles, differ, moved, same_bits
 from pstranspile.runtime.values import SelectedRows
 
 
@@ -24,6 +24,19 @@ def test_differences_are_found_in_every_part():
     assert differ(b, a, by_element=False) == (False, 1.0)
     b[-1] = np.nan
     assert differ(b, a, by_element=True) == (False, float("inf"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("place", [0, CHUNK + 4])
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_what_is_not_finite_counts_in_every_part(place: int, odd: float):
+    a, b = np.ones(CHUNK + 5), np.ones(CHUNK + 5)
+    b[place] = odd
+    assert deviation_in_doubles(b, a, 1.0) == float("inf")
+    assert deviation_in_doubles(b, b + 0, 1.0) == 0.0
+    assert moved(b, a) == moved(b, b + 0) == 0.0
+    a[place] = -odd
+    assert deviation_in_doubles(b, a, 1.0) == (0.0 if np.isnan(odd) else float("inf"))
 
 
 @pytest.mark.parametrize("place", [0, CHUNK + 4])

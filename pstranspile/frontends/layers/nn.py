@@ -276,6 +276,8 @@ def fc(
     if len(given) != len(inputs):
         raise ValueError(f"fc has {len(inputs)} inputs and {len(given)} param_attr")
     draft = inputs[0].draft
+    if size == 0:  # Fluid's mul refuses a weight without elements
+        raise ValueError("the size of fc is 0, it must be at least 1")
     minted = name_layer(draft, "fc", name)
     products: list[Value] = []
     for value, attr in zip(inputs, given, strict=True):

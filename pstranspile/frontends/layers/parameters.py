@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from pstranspile.frontends.layers.basic import global_var
 from pstranspile.frontends.layers.draft import Draft, Value
@@ -373,11 +373,15 @@ def create_parameter(
     """The parameter `<layer>.w_<n>` (`b` for a bias), or the one named by `given`.
 
     It is initialised by its attributes, else as `start_all_with` says, else by `default`, else with zeros (bias) or
-    Xavier. Raises ValueError when `given` is False, or when a shared parameter has other dims.
+    Xavier. Raises ValueError when `given` is False, when a dim is negative, or when a shared parameter has other
+    dims.
     """
     attr = attr_of(given)
     if attr is None:
         raise ValueError(f"{layer} can't do without this parameter")
+    sizes = cast("Sequence[object]", shape)  # scripts may give anything, which the declaration refuses
+    if any(isinstance(dim, int) and dim < 0 for dim in sizes):
+        raise ValueError(f"a parameter of {layer} would be of dims {[*shape]}: each is a number from 0 on")
     name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
     tensor = TensorType(element_type(dtype), tuple(shape))
     start = attr.initializer or _STARTS.get(is_bias) or default or (Constant() if is_bias else Xavier())

@@ -169,6 +169,12 @@ def _exported_step(
             f"the batch that a model is traced with has {counted(least, 'row')}; at least 2 tell rows from other dims"
         )
         raise DiagnosticError([error("torch-batch", message), refusal(problems[0], model, loss, rowed)])
+    if least // parts < 2:
+        message = (
+            f"accumulate={parts} deals {least} rows to micro-batches of one row; trace with at least {2 * parts} rows"
+        )
+        note = Note("at least 2 rows of a micro-batch tell rows from other dims")
+        raise DiagnosticError([error("torch-batch", message, calling_line(), notes=[note])])
     raise DiagnosticError([refusal(problems[0], model, loss, rowed)])
 
 

@@ -1029,6 +1029,8 @@ def _arange(node: Any, tracing: Tracing, out: str) -> None:
 @aten("to", "_to_copy", "type_as")
 def _to(node: Any, tracing: Tracing, out: str) -> None:
     x, kind = tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype)
+    if kind is DType.FP16 and tracing.dtype(x) in FLOATS:  # no gradient goes through it
+        raise Refused("its elements are float16; the values of a program are f32, f64, whole numbers or flags")
     if tracing.dtype(x) is kind:
         tracing.alias(out, x)
     else:

@@ -87,6 +87,9 @@ def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     known.
     """
     x, y = one(types, "X"), one(types, "Y")
+    axis = op.attrs.get("axis", -1)
+    if isinstance(axis, int) and axis < -1:
+        raise ShapeError(f"axis is {axis}; the least is -1, which lays Y on the last dims of X", "Y")
     if x.dtype is not y.dtype:
         alike = {**types, "Y": (y._replace(dtype=x.dtype),)}
         disagree("Y", y, "X", x, declares={"Out": (broadcast(op, alike, made),)})
@@ -94,7 +97,6 @@ def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     if x.shape == y.shape:
         return x._replace(dtype=dtype)
     wide, narrow = (x, y) if len(x.shape) >= len(y.shape) else (y, x)
-    axis = op.attrs.get("axis", -1)
     start = axis if isinstance(axis, int) and axis >= 0 else len(wide.shape) - len(narrow.shape)
     if start + len(narrow.shape) > len(wide.shape):
         raise ShapeError(f"axis is {start}, but Y is {describe(y)} and X is {describe(x)}", "Y")

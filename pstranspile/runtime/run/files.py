@@ -12,7 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -267,23 +267,37 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
         held = program.main_block.vars.values()
         return dict(read_combined(path, sorted(v.name for v in held if v.persistable and v.tensor is not None)))
 
-    files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names if name not in PROGRAM_FILES]
-    if not files:
-        raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
     findings: list[Diagnostic] = []
     values: dict[str, Any] = {}
     wrong = ""
-    for file in sorted(files):
+    found = False
+    for file in _files_below(path):
+        found = True
+        if len(findings) >= _MOST_UNREAD:  # another folder, which may be of any size
+            break
         try:
             values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
         except DiagnosticError as problem:
             findings += problem.diagnostics
             kind = None if wrong or _is_combined(file) else kind_of(beginning(file), file)
             wrong = f"{os.path.relpath(file, path)} is {kind.what}" if kind is not None else wrong
+    if not found:
+        raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
     if wrong and not values:
         raise _refuse(os.fspath(path), f"it is no folder of values: {wrong}; {INITIAL} are taken")
     raise_errors(first_findings(findings))
     return values
+
+
+_MOST_UNREAD = 20
+"""The most files of a folder of values that are looked at after they could not be read."""
+
+
+def _files_below(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The files in a folder and the folders in it, those of the outer folder first, as they are found."""
+    for at, folders, names in os.walk(path):
+        folders.sort()
+        yield from (os.path.join(at, name) for name in sorted(names) if name not in PROGRAM_FILES)
 
 
 INITIAL = "an .npz file of arrays by name, what --save wrote, a checkpoint and a folder of Fluid's save_persistables"

@@ -31,7 +31,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import MOST_NAMED, PENDING, telling
+from pstranspile.tools.cli.written import MOST_NAMED, PENDING, clash, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -166,6 +166,10 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             self._require_local(action, getattr(options, action.dest, None))
             self._require_name(action, getattr(options, action.dest, None))
+        called = {action.dest: action.option_strings[-1] for action in self._actions if action.option_strings}
+        clashing = clash(vars(options), called)
+        if clashing:
+            self.error(clashing)
         PENDING.expect(vars(options))
         return options
 
@@ -814,6 +818,8 @@ def _replaced(path: str, data: bytes) -> str:
     none.
     """
     try:
+        if not Path(path).is_file():  # a device has no end, and nothing in it is lost
+            return ""
         held = Path(path).read_bytes()
     except OSError:
         return ""

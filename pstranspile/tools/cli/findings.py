@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def _physical(location: Location | None, focus: str, lines: Lines) -> dict[str, 
     place = _place(location, focus, lines)
     if place["file"] is None:
         return None
-    result: dict[str, Any] = {"artifactLocation": {"uri": quote(place["file"], safe="/:<>")}}
+    result: dict[str, Any] = {"artifactLocation": {"uri": quote(os.fsencode(place["file"]), safe="/:<>")}}
     if place["line"] is not None:
         names = {"line": "startLine", "column": "startColumn", "end_column": "endColumn"}
         result["region"] = {names[key]: place[key] for key in names if place[key] is not None}

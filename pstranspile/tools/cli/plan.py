@@ -123,7 +123,7 @@ def _print_cost(result: Compiled, *, as_json: bool) -> int:
 
 def _require_no_other(path: str | None, text: str) -> None:
     """Raises DiagnosticError for a file that holds another plan: somebody may have edited it."""
-    if path in (None, "-") or not os.path.exists(path):
+    if path in (None, "-") or not os.path.isfile(path):
         return
     with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
         held = file.read()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pstranspile.ir.diagnostics import in_one_line, listed, shell_word
@@ -114,6 +115,62 @@ def is_told_to_end(stop: BaseException) -> bool:
 
 WRITES = ("save", "plot", "trace", "chart", "record", "result", "html", "params", "output")
 """The options that name a file or folder which a command writes at its end, by the names of their values."""
+
+
+_FOLDERS = ("checkpoint", "logs", "state", "saves", "table_folder")
+"""The options that name a folder which a command writes to as it goes, by the names of their values."""
+
+_OWN = {
+    "checkpoint": re.compile(r"step_[0-9]+|\..*"),
+    "logs": re.compile(r"(?:trainer|pserver)_[0-9]+(?:\.log)?|earlier_[0-9]+|\..*"),
+    "state": re.compile(r"(?:pserver_[0-9]+|step_[0-9]+|\.).*"),
+}
+"""What a command itself keeps in such a folder: patterns of names, in which no other output may be."""
+
+
+def clash(options: Mapping[str, object], called: Mapping[str, str]) -> str:
+    """What is wrong where two of a command's outputs would be one file, or one would be in the way of the other; "" if
+    nothing is. `called` has the options' names, by the names of their values.
+
+    Devices, such as /dev/null, take any number of outputs.
+    """
+    given = {name: options.get(name) for name in (*WRITES, *(_FOLDERS if "resume" in options else ()))}
+    paths = {name: path for name, path in given.items() if isinstance(path, str) and path not in ("", "-")}
+    real: dict[str, str] = {}
+    for name, path in paths.items():
+        with suppress(OSError, ValueError):  # names that can't be are told by who writes
+            if not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path):
+                real[name] = os.path.realpath(path)
+    files = [name for name in real if name in WRITES]
+    for number, name in enumerate(files):
+        for other in files[number + 1 :]:
+            if real[name] == real[other] or _is_same(real[name], real[other]):
+                return f"{called[name]} and {called[other]} name one file, {paths[other]}: one of them would be lost"
+            for inner, outer in ((name, other), (other, name)):
+                if real[inner].startswith(os.path.join(real[outer], "")):
+                    return (
+                        f"{called[inner]} {paths[inner]} is in {paths[outer]}, which {called[outer]} writes as a file"
+                    )
+        for folder in (each for each in real if each in _FOLDERS):
+            below = os.path.join(real[folder], "")
+            if real[name] == real[folder] or below.startswith(os.path.join(real[name], "")):
+                needs = "it as a folder" if real[name] == real[folder] else f"a folder of this name for {paths[folder]}"
+                return f"{called[name]} writes {paths[name]} as a file, and {called[folder]} needs {needs}"
+            first = real[name].removeprefix(below).split(os.sep)[0] if real[name].startswith(below) else ""
+            if folder in _OWN and _OWN[folder].fullmatch(first):
+                return (
+                    f"{called[name]} {paths[name]}: names like {first} in {paths[folder]} are those of what "
+                    f"{called[folder]} keeps there"
+                )
+    return ""
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two names are those of one file: a hard link, or a file system that takes no notice of capitals."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 class Pending:

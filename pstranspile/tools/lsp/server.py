@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import pstranspile
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, marked
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, in_one_line, marked
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
@@ -210,6 +211,57 @@ QUIET_JOB = 0.4
 """Seconds without a further change after which a program is compiled for its job."""
 
 
+MOST_OF_A_FRAME = 1 << 30
+"""The most bytes of one message of an editor."""
+
+_LENGTH = re.compile(rb"content-length:", re.IGNORECASE)
+
+
+class Frames:
+    """What an editor sends, with a line on stderr about what is no message: a length that is none ends the input, as
+    nobody knows where the next message begins; a message that is no JSON object is left out.
+    """
+
+    def __init__(self, stream: BinaryIO):
+        self._stream = stream
+
+    def readline(self) -> bytes:
+        """The next line of a header; nothing at the end of the input."""
+        line = self._stream.readline(_LONGEST_HEADER)
+        if _LENGTH.match(line):
+            number = line.partition(b":")[2].strip()
+            if not number.isdigit() or len(number) > 18 or int(number) > MOST_OF_A_FRAME:
+                told = line.decode("ascii", "backslashreplace").strip()[:60]
+                _say(f"`{told}` is no length of a message, so nothing more is read from the editor")
+                return b""
+        return line
+
+    def read(self, size: int) -> bytes:
+        """The body of a message."""
+        body = self._stream.read(size)
+        try:
+            held: Any = json.loads(body)
+        except (ValueError, RecursionError) as problem:
+            why = "is nested too deeply" if isinstance(problem, RecursionError) else f"is no JSON ({problem})"
+        else:
+            if isinstance(held, dict) and ("method" in held or "result" in held or "error" in held):
+                return body
+            why = "is no request, notification or answer"
+        if body:
+            _say(f"a message of {len(body)} bytes {why}: it is left out")
+        return _NOTHING_ASKED if body else body
+
+
+_LONGEST_HEADER = 1 << 16
+
+_NOTHING_ASKED = b'{"jsonrpc": "2.0", "method": "$/nothing", "params": {}}'
+"""A notification that servers ignore, in place of what is no message."""
+
+
+def _say(text: str) -> None:
+    print(in_one_line(f"pstranspile lsp: {text}"), file=sys.stderr, flush=True)
+
+
 class Server:
     """Answers the requests of one editor. `types` and `pygls` are the modules of the libraries."""
 
@@ -223,11 +275,13 @@ class Server:
         self.workspace = Workspace(self._opened)
         self._register()
         logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
+        for library in ("pygls.protocol.json_rpc", "pygls.io_", "pygls.server", "pygls.lsp.server"):
+            logging.getLogger(library).addFilter(_is_told_shortly)
 
     def start(self) -> bool:
         """Serves the editor at stdin and stdout until it exits; returns whether it sent `shutdown` before."""
         output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # the library closes what it writes to
-        self.server.start_io(sys.stdin.buffer, output)
+        self.server.start_io(Frames(sys.stdin.buffer), output)
         return self.ended
 
     def _end(self, _: Any) -> None:
@@ -538,6 +592,18 @@ def _text_of(kind: Any) -> str:
 def _failure(message: str) -> Exception:
     exceptions: Any = importlib.import_module("pygls.exceptions")
     return exceptions.JsonRpcInvalidParams(message)
+
+
+def _is_told_shortly(record: logging.LogRecord) -> bool:
+    """Keeps a log record of the library without the traceback of a message that has no form of the protocol."""
+    if "$/nothing" in record.getMessage():
+        return False
+    if str(record.msg).startswith("Unable to deserialize message"):
+        record.msg, record.args = "pstranspile lsp: a message of the editor has no form of the protocol", None
+        return True
+    problem = record.exc_info[1] if record.exc_info else None
+    is_told = type(problem).__name__ in ("JsonRpcInvalidParams", "JsonRpcInternalError")
+    return not (is_told and record.msg == "Unable to handle message")
 
 
 def _is_no_refusal(record: logging.LogRecord) -> bool:

@@ -149,3 +149,30 @@ def test_neither_the_cast_of_a_count_nor_micro_batches_are_causes(accumulate, ma
     (cause,) = pt.check_training(training, None if made else [batch]).causes
     assert "this mean counts" in cause.what
     assert cause.location.file == __file__
+
+
+def _traced_error(loss, **options):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(DiagnosticError) as raised:
+        pt.trace(model, (torch.ones(8, 4), torch.ones(8, 1)), loss=loss, optimizer=optimizer, **options)
+    return raised.value.diagnostics[0]
+
+
+def test_float16_in_the_middle_is_refused_at_its_line():
+    found = _traced_error(lambda model, x, y: ((model(x).half() - y) ** 2).mean())
+    assert "its elements are float16" in found.message
+    assert found.location is not None
+
+
+def test_micro_batches_of_one_row_are_told():
+    found = _traced_error(lambda model, x, y: ((model(x) - y) ** 2).mean(), accumulate=8)
+    assert found.message == "accumulate=8 deals 8 rows to micro-batches of one row; trace with at least 16 rows"
+
+
+def test_a_step_of_torch_is_checked():
+    model = torch.nn.Linear(4, 1)
+    batch = torch.ones(8, 4), torch.ones(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    given = {"loss": lambda model, x, y: ((model(x) - y) ** 2).mean(), "optimizer": optimizer, "step": "torch"}
+    assert pt.check(model, batch, **given).equal

@@ -1,12 +1,14 @@
 """An option of one value that is given two is refused; options that may be repeated are not."""
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
 
 from pstranspile.tools.cli import main
 from pstranspile.tools.cli.common import make_parser
+from pstranspile.tools.cli.written import clash
 from tests.conftest import ROOT
 
 NET = str(ROOT / "examples" / "regression.ir")
@@ -76,3 +78,50 @@ def test_an_address_of_a_machine(capsys: pytest.CaptureFixture[str], tmp_path: P
     capsys.readouterr()
     twice = ["--address", "trainer_0=127.0.0.1:7001", "--address", "trainer_0=127.0.0.1:7002"]
     assert "trainer_0 is given twice" in told(["start", str(tmp_path / "out"), "--role", "trainer_0", *twice], capsys)
+
+
+CLUSTER = ("--pservers", "1", "--trainers", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", NET, *CLUSTER, "--save", "q.npz", "--trace", "q.npz"], "--save and --trace name one file, q.npz"),
+        (["run", NET, "--save", "x/../q.svg", "--plot", "./q.svg"], "--save and --plot name one file, ./q.svg"),
+        (["run", NET, *CLUSTER, "--trace", "q", "--chart", "link"], "--trace and --chart name one file, link"),
+        (["run", NET, *CLUSTER, "--trace", "q", "--chart", "hard"], "--trace and --chart name one file, hard"),
+        (["run", NET, "--save", "t", "--plot", "t/l.svg"], "--plot t/l.svg is in t, which --save writes as a file"),
+        (
+            ["run", NET, "--save", "zz/t", "--checkpoint", "zz/t"],
+            "--save writes zz/t as a file, and --checkpoint needs",
+        ),
+        (["run", NET, "--save", "zz", "--checkpoint", "zz/t"], "--checkpoint needs a folder of this name for zz/t"),
+        (["run", NET, "--save", "k/step_00000003", "--checkpoint", "k"], "names like step_00000003 in k are those of"),
+        (["run", NET, "--save", "k/step_00000003/a.npz", "--checkpoint", "k"], "of what --checkpoint keeps there"),
+        (["launch", NET, *CLUSTER, "--save", "q", "--record", "q"], "--save and --record name one file, q"),
+        (["launch", NET, *CLUSTER, "--save", "logs", "--logs", "./logs"], "--logs needs it as a folder"),
+        (["launch", NET, *CLUSTER, "--save", "logs/trainer_0.log", "--logs", "logs"], "of what --logs keeps there"),
+        (["import", "m.onnx", "-o", "w.ir", "--params", "w.ir"], "--params and --output name one file, w.ir"),
+    ],
+    ids=lambda value: " ".join(value[2:]) if isinstance(value, list) else "",
+)
+def test_two_outputs_of_one_name(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    Path("q").write_bytes(b"")
+    Path("link").symlink_to("q")
+    Path("hard").hardlink_to("q")
+    assert said in told(arguments, capsys)
+    assert sorted(os.listdir()) == ["hard", "link", "q"]
+
+
+def test_outputs_that_are_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    called = {name: f"--{name}" for name in ("save", "trace", "chart", "checkpoint")}
+    assert not clash({"save": "k/out.npz", "checkpoint": "k", "resume": None, "trace": "k/t", "chart": "-"}, called)
+    assert not clash({"trace": os.devnull, "chart": os.devnull, "save": None}, called)

@@ -1,5 +1,6 @@
 """`--init`: values of variables that the start-up program does not make, or declares with other dims."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -159,3 +160,28 @@ def test_masks_may_be_infinite():
     assert [one.message for one in not_finite({"w": mask}, program, "a.npz")] == ["w is infinite in 1 of 2 numbers"]
     large = np.full(4, 3e38, "float32")
     assert not_finite({"w": large}, program, "a.npz") == []
+
+
+def test_a_folder_of_anything_is_refused_before_all_of_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(NET)
+    np.savez("feed.npz", x=np.ones((1, 2, 3), "float32"))
+    deep = Path("all", "a", "b")
+    deep.mkdir(parents=True)
+    for number in range(30):
+        Path("all", f"{number}.json").write_text("{}")
+    (deep / "never.json").write_text("{}")
+    entered: list[str] = []
+    walk = os.walk
+
+    def walked(path):
+        for each in walk(path):
+            entered.append(str(each[0]))
+            yield each
+
+    monkeypatch.setattr(os, "walk", walked)
+    assert main(["run", "net.ir", "--feed", "feed.npz", "--init", "all"]) == 1
+    assert "all: error[run-file-unusable]: it is no folder of values: 0.json is JSON" in capsys.readouterr().err
+    assert entered == ["all"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import zipfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.jobs import feed, model
+from tests.conftest import ROOT
 
 JOB = ["--pservers", "1", "--trainers", "1"]
 MODEL = ["export", "net.ir", "--fetch", "fc_1.tmp_1", "--from", "kept/step_00000001", "--to"]
@@ -359,3 +361,18 @@ def test_a_pipe_is_not_formatted_in_place(tmp_path: Path, capsys: pytest.Capture
     os.mkfifo(pipe)
     assert main(["fmt", str(pipe)]) == 1
     assert "this is no regular file" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no such device")
+@pytest.mark.parametrize(
+    "command", ["plan net.ir --pservers 1 --trainers 1", "grad forward.ir --loss loss --optimizer sgd"]
+)
+def test_an_endless_device_is_not_read_to_see_what_it_holds(command: str, capsys: pytest.CaptureFixture[str]):
+    shutil.copy(ROOT / "tests" / "data" / "forward.ir", "forward.ir")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, before[1]))  # where it were read, memory ends
+    try:
+        assert main([*command.split(), "-o", "/dev/full"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert "/dev/full: error[output-unwritable]: can't be written: No space left on device" in capsys.readouterr().err

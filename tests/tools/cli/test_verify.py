@@ -138,6 +138,13 @@ def test_findings_as_sarif(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert line[place["region"]["startColumn"] - 1 : place["region"]["endColumn"] - 1] == "%bb"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="file names that are no UTF-8 are a matter of Linux")
+def test_sarif_of_a_file_whose_name_is_no_utf_8(capsys: pytest.CaptureFixture[str]):
+    assert main(["verify", "miss\u00e9\udcff", "--sarif"]) == 1
+    (result,) = logged(capsys)["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "miss%C3%A9%FF"
+
+
 def test_one_form_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert verified(tmp_path, UNKNOWN, "--json", "--sarif") == 2
     assert "not allowed with" in capsys.readouterr().err

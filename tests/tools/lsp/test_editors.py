@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,40 @@ def test_the_site_colours_programs_as_editors_do():
     assert "".join(piece for piece, _ in found) == text
     expected = [piece for line in text.splitlines() for piece, _ in coloured(line)]
     assert [piece for piece, token in found if token != "Token.Text"] == expected
+
+
+def _ended(*frames: bytes) -> tuple[int, str, bytes]:
+    """How the server ends after these frames and a shutdown: status, stderr and stdout."""
+
+    def framed(message: dict[str, object]) -> bytes:
+        return _frame(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    begun = {"processId": None, "rootUri": None, "capabilities": {}}
+    sent = [framed({"id": 1, "method": "initialize", "params": begun}), *frames]
+    sent += [framed({"id": 77, "method": "shutdown"}), framed({"method": "exit"})]
+    command = [sys.executable, "-m", "pstranspile", "lsp"]
+    done = subprocess.run(command, input=b"".join(sent), capture_output=True, timeout=60)
+    return done.returncode, done.stderr.decode(), done.stdout
+
+
+def _frame(body: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def test_frames_that_are_no_messages_are_told_in_a_line_each_and_left_out():
+    bodies = [b"{{{", b"\xff\xfe", b"[]", b"null", b'{"jsonrpc": "2.0", "id": 5}', b"[" * 200_000 + b"]" * 200_000]
+    hover = b'{"jsonrpc": "2.0", "id": 6, "method": "textDocument/hover", "params": {"a": 1}}'
+    status, told, answers = _ended(*map(_frame, [*bodies, hover]))
+    assert status == 0
+    assert b'"id": 77' in answers
+    lines = told.splitlines()
+    assert len(lines) == len(bodies) + 1
+    assert all(line.startswith("pstranspile lsp: a message of ") for line in lines), told
+
+
+@pytest.mark.parametrize("length", [b"abc", b"-5", b"99999999999"])
+def test_a_length_that_is_none_ends_the_server_and_is_told(length: bytes):
+    status, told, answers = _ended(b"Content-Length: " + length + b"\r\n\r\n{}")
+    assert (status, b'"id": 77' in answers) == (1, False)
+    said = f"pstranspile lsp: `Content-Length: {length.decode()}` is no length of a message, so nothing more is read"
+    assert told == f"{said} from the editor\n"

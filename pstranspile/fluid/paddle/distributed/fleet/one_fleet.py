@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRol
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
 from pstranspile.fluid.running.meeting import MEETING, Meeting
+from pstranspile.ir.diagnostics import shell_word
 
 MODEL_FOLDER = "dnn_plugin"
 """The folder in which a trainer with servers writes a model, within the folder that the script names, as in Paddle
@@ -84,6 +87,25 @@ class UtilBase:
         """The values of all trainers, in their order; arrays without dims as numbers."""
         held = self._of_all("all_gather", input, comm_world)
         return [each if each.ndim else each.item() for each in held]
+
+
+_OF_SERVERS = ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM", "TRAINING_ROLE", "PADDLE_TRAINER_ID")
+_OF_TRAINERS = ("PADDLE_TRAINER_ENDPOINTS", "PADDLE_TRAINER_ID")
+
+
+@cache
+def _tell_alone(*, collectively: bool) -> None:
+    """Says once on stderr that this process trains without others because no launcher has told its role, as Paddle's
+    role maker then takes it for the only trainer.
+    """
+    unset = [name for name in (_OF_TRAINERS if collectively else _OF_SERVERS) if not os.environ.get(name)]
+    number = "--nproc_per_node 2" if collectively else "--server_num 2 --trainer_num 2"
+    script = shell_word(sys.argv[0]) if sys.argv[0].endswith(".py") else "SCRIPT"
+    print(
+        f"fleet: this process trains alone, as the environment does not set {', '.join(unset)}; "
+        f"`pstranspile fluid -m paddle.distributed.launch {number} {script}` starts a cluster on this host",
+        file=sys.stderr,
+    )
 
 
 class Fleet:
@@ -225,6 +247,8 @@ class Fleet:
         """Minimises the loss, and makes the programs of this machine. Raises RuntimeError without an optimizer."""
         if self._optimizer is None:
             raise RuntimeError("fleet.minimize comes after fleet.distributed_optimizer")
+        if self._is_alone:
+            _tell_alone(collectively=self.inner is collective)
         if self._opens_tables:
             make_looked_up_large(loss.block.program)
         made = self._optimizer.minimize(
