@@ -177,8 +177,8 @@ class Member:
     def read(self) -> list[dict[str, Any]]:
         """The reports of the process since the last call. The pipe is closed once nobody can write to it."""
         assert self.pipe is not None
-        data = self.pipe.read(1 << 16)
-        if data is None:
+        data: bytes | None = self.pipe.read(1 << 16)
+        if data is None:  # pyright: ignore[reportUnnecessaryComparison]  # nothing has come yet
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
         entries = [json.loads(line) for line in lines if line]

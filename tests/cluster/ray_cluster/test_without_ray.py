@@ -351,8 +351,15 @@ def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
     hosts: Any = importlib.import_module("pstranspile.cluster.ray.hosts")
     session: Any = importlib.import_module("pstranspile.cluster.ray.session")
     ready: list[Any] = []
-    monkeypatch.setattr(hosts.ray, "wait", lambda refs, **_: (ready.pop(0) if ready else [], refs))
-    monkeypatch.setattr(hosts.ray, "get", lambda ref: f"the value of {ref}")
+
+    def wait(refs: Any, **_: Any) -> Any:
+        return ready.pop(0) if ready else [], refs
+
+    def get(ref: Any) -> str:
+        return f"the value of {ref}"
+
+    monkeypatch.setattr(hosts.ray, "wait", wait)
+    monkeypatch.setattr(hosts.ray, "get", get)
     with pytest.raises(hosts.Lost, match="pserver_0 has not answered for 20 seconds"):
         hosts.answered("pserver_0", Mock(), "part", 20.0)
     ready += [[], ["sign of life"], [], ["sign of life"], ["part"]]
@@ -373,10 +380,10 @@ def test_rays_head_is_looked_at_while_machines_train(monkeypatch: pytest.MonkeyP
     session: Any = importlib.import_module("pstranspile.cluster.ray.session")
     looked = Mock(side_effect=[None, session.HeadGone("Ray's head is gone")])
     monkeypatch.setattr(session, "require_head", looked)
-    monkeypatch.setattr(session.ray, "wait", lambda refs, **_: ([], refs))
+    monkeypatch.setattr(session.ray, "wait", Mock(return_value=([], [])))
     monkeypatch.setattr(session, "monotonic", lambda: 100.0)
     run = session.Session(None, None, {}, session.Settings(None, (), None, 0, 20.0, ""), None, None)
-    monkeypatch.setattr(run, "_make_room", lambda files: None)
+    monkeypatch.setattr(run, "_make_room", Mock())
     for now in (100.0, 102.0):
         monkeypatch.setattr(session, "monotonic", lambda now=now: now)
         run._require_head()
