@@ -135,13 +135,22 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
         require_shown(torch, model, trial, held)
-        return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known)
+        return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
 
 
 def _exported_step(
-    torch: Any, model: Any, loss: Loss | None, step: Any, batch: Mapping[str, Any], known: Callable[[str], bool]
+    torch: Any,
+    model: Any,
+    loss: Loss | None,
+    step: Any,
+    batch: Mapping[str, Any],
+    known: Callable[[str], bool],
+    parts: int,
 ) -> Captured:
-    """The graph of a step that `step_of` gives, exported in the first way that torch can. Raises DiagnosticError."""
+    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch can.
+
+    Raises DiagnosticError.
+    """
     names, tensors = list(batch), tuple(batch.values())
     dim = torch.export.Dim
     least = min((len(tensor) for tensor in tensors if tensor.dim()), default=1)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from errno import ECONNREFUSED
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pstranspile.cluster.net.frames import HEADER_SIZE, MAGIC, PROTOCOL, REFUSED, Header, frame, json_body
@@ -47,10 +48,11 @@ def answer(sock: socket.socket, data: bytes) -> None:
 
 def told(folder: Path, address: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a trainer says that looks for its server there."""
-    job = str(folder / "job")
+    job, fed = str(folder / "job"), str(folder / "fed.npz")
+    np.savez(fed, x=np.zeros((1, 8, 1000), "f4"), y=np.zeros((1, 8, 20), "f4"))
     assert main(["compile", PROGRAM, "--pservers", "1", "--trainers", "1", "-o", job]) == 0
     capsys.readouterr()
-    assert main(["start", job, "--role", "trainer_0", "--servers", address, "--patience", "0.6"]) == 1
+    assert main(["start", job, "--role", "trainer_0", "--servers", address, "--patience", "0.6", "--feed", fed]) == 1
     return capsys.readouterr().err
 
 
