@@ -22,7 +22,7 @@ from pstranspile.frontends.torch.capture import torch_library
 from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_value
 from pstranspile.frontends.torch.training import Training, operators, trace
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import checked, expect
+from pstranspile.ir.expect import expect
 from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
 from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check, check_training
@@ -37,7 +37,6 @@ _PARAMETER = "param/"
 """How parameters are named in a file of results."""
 
 
-@checked
 def state_dict(source: _Source, training: Training | None = None) -> dict[str, Any]:
     """Parameters and buffers as tensors under torch's names, for `model.load_state_dict(..., strict=False)`.
 

@@ -121,19 +121,19 @@ def test_a_finding_is_placed_by_the_origin_of_an_op(kind: str):
 
     path = str(Path(__file__).parents[1] / "examples" / "regression.ir")
     op = ps.load(path).main.main_block.ops[2]
-    finding = getattr(diagnostics, kind)("type-mismatch", "dims differ", op.origin, focus="%y")
-    assert finding == getattr(diagnostics, kind)("type-mismatch", "dims differ", op.location, focus="%y")._replace(
+    finding = getattr(diagnostics, kind)("shape-mismatch", "dims differ", op.origin, focus="%y")
+    assert finding == getattr(diagnostics, kind)("shape-mismatch", "dims differ", op.location, focus="%y")._replace(
         subject="@main^0#2"
     )
     shown = diagnostics.render([finding], {path: Path(path).read_text()})
     assert shown.startswith(f"{path}:{op.location.line}:")
     assert "elementwise_sub(X=%prediction, Y=%y)" in shown
-    placeless = getattr(diagnostics, kind)("type-mismatch", "dims differ", op.origin._replace(location=None))
-    assert diagnostics.render([placeless]) == f"@main^0#2: {kind}[type-mismatch]: dims differ"
+    placeless = getattr(diagnostics, kind)("shape-mismatch", "dims differ", op.origin._replace(location=None))
+    assert diagnostics.render([placeless]) == f"@main^0#2: {kind}[shape-mismatch]: dims differ"
     with pytest.raises(TypeError, match=r"not a value of type Op; op.origin is that of an op"):
-        getattr(diagnostics, kind)("type-mismatch", "dims differ", op)
+        getattr(diagnostics, kind)("shape-mismatch", "dims differ", op)
     with pytest.raises(TypeError, match="not a value of type str"):
-        getattr(diagnostics, kind)("type-mismatch", "dims differ", "net.ir:3")
+        getattr(diagnostics, kind)("shape-mismatch", "dims differ", "net.ir:3")
 
 
 def test_a_report_prints_as_check_does():

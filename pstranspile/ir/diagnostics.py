@@ -189,7 +189,8 @@ def error(
 ) -> Diagnostic:
     """An error finding at a place in a file, or at the source op that the origin of an op names (`op.origin`).
 
-    Raises TypeError for arguments of other types, ValueError for a code that is not known.
+    Raises TypeError for arguments of other types, ValueError for a code that is not of words in
+    lower case, joined by hyphens.
     """
     location, subject = _located(place, "error")
     _require_texts("error", code=code, message=message, focus=focus)
@@ -200,7 +201,8 @@ def error(
 def warning(code: Code, message: str, place: Location | Origin | None = None, *, focus: str = "") -> Diagnostic:
     """A warning at a place in a file, or at the source op that the origin of an op names (`op.origin`).
 
-    Raises TypeError for arguments of other types, ValueError for a code that is not known.
+    Raises TypeError for arguments of other types, ValueError for a code that is not of words in
+    lower case, joined by hyphens.
     """
     location, subject = _located(place, "warning")
     _require_texts("warning", code=code, message=message, focus=focus)
@@ -226,10 +228,14 @@ def _require_texts(caller: str, **texts: object) -> None:
 
 
 def _require_code(caller: str, code: str) -> None:
-    """Raises ValueError unless the code is known."""
-    if code not in CODES:
+    """Raises ValueError unless the code is known, or a word or words of a form that other packages can have."""
+    if code not in CODES and not _CODE.fullmatch(code):
         hint = did_you_mean(code, CODES)
-        raise ValueError(f"{caller} takes a code that is known, not {code!r}{hint}")
+        raise ValueError(f"{caller} takes a code of words in lower case, such as 'my-rule', not {code!r}{hint}")
+
+
+_CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""The form of a code: words in lower case that are joined by hyphens."""
 
 
 def _notes(given: object) -> tuple[Note, ...]:

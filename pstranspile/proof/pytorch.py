@@ -17,7 +17,7 @@ from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
-from pstranspile.ir.expect import checked, expect
+from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.model import Location
 from pstranspile.proof.check import check as check_programs
 from pstranspile.proof.report import Cause, Report
@@ -93,7 +93,7 @@ def _ranks(report: Report) -> str:
     return f"{counted(report.trainers, 'rank')} of DDP"
 
 
-@checked
+@suggesting
 def check(
     model: Any,
     batch: Any,
@@ -126,7 +126,7 @@ def check(
     return _checked(training, given, job, accumulate)
 
 
-@checked
+@suggesting
 def check_training(training: Training, batches: Any = None, *, trainers: int = 2, pservers: int = 0) -> ModelReport:
     """The check of `check` for a model that was traced before, from the state of `training` on.
 

@@ -187,9 +187,10 @@ class Source:
                 message += "--feed names the data, --steps the number"
             raise DiagnosticError([error("checkpoint-run", message, Location(str(self.place)))])
 
-    def told(self, steps: int, mode: str) -> list[Diagnostic]:
-        """Findings about resuming a run for `steps` steps in this mode: that all steps were done, or that the mode
-        differs.
+    def told(self, steps: int, mode: str, *, rows: bool) -> list[Diagnostic]:
+        """Findings about resuming a run for `steps` steps in this mode: that all steps were done, that the mode
+        differs, or that it is fed data of another kind. `rows`: whether it is fed rows, which are dealt to its
+        trainers, and not arrays with all steps.
         """
         here, had = Location(str(self.place)), self.manifest.mode
         told: list[Diagnostic] = []
@@ -197,6 +198,13 @@ class Source:
             told.append(warning("checkpoint-run", f"all {steps} steps were done before: nothing is left to do", here))
         elif mode != had and ALONE not in (mode, had):
             told.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
+        had_rows = self.manifest.dealing is not None
+        if steps > self.step and self.step and rows != had_rows:
+            before, after = (
+                ("rows", "arrays") if had_rows else ("no rows of data", "rows, from those of its next step on")
+            )
+            message = f"it was fed {before}, and goes on with {after}; whether these are the same data is not compared"
+            told.append(warning("checkpoint-run", message, here))
         return told
 
 

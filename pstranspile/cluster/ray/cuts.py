@@ -74,7 +74,7 @@ class Cuts:
         self._move(job, files)
         return {role: Path(file).read_bytes() for role, file in files.items()}, feeds
 
-    def told(self, steps: int, mode: str) -> list[Diagnostic]:
+    def told(self, steps: int, mode: str, *, rows: bool) -> list[Diagnostic]:
         """Findings to report, once, about a job that continues from a checkpoint. Raises DiagnosticError if it has done
         more steps already.
         """
@@ -82,7 +82,7 @@ class Cuts:
             return []
         self._told = True
         self._origin.require_steps(steps)
-        return self._origin.told(steps, mode)
+        return self._origin.told(steps, mode, rows=rows)
 
     def _move(self, job: Compiled, files: Mapping[str, Path]) -> None:
         """Removes from the parts in files the elements that the machines' hosts have."""

@@ -44,7 +44,7 @@ from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, shell_word, visible
 from pstranspile.ir.json_text import json_text
 from pstranspile.ops.textual import print_module
-from pstranspile.runtime.run.step_feeds import LeftOut
+from pstranspile.runtime.run.step_feeds import LeftOut, RowSource
 
 
 def programs_of(job: Compiled) -> dict[str, bytes]:
@@ -225,7 +225,7 @@ class Session:
         cluster.require_sound()
         cluster.feed(feeds)
         self.steps = self.settings.steps or cluster.steps or 1
-        for finding in self.cuts.told(self.steps, self.job.plan.mode):
+        for finding in self.cuts.told(self.steps, self.job.plan.mode, rows=isinstance(feeds, RowSource)):
             print(render([finding]), file=sys.stderr)
         for listener in self._listeners:
             listener.started(list(folder.roles))

@@ -118,6 +118,16 @@ def line_of(called: Any) -> Location | None:
 # The arguments of a loss and of a model.
 
 
+def require_own_loss(loss: Any) -> None:
+    """Raises DiagnosticError (`torch-loss`) for a loss function of torch itself, which takes no model."""
+    if getattr(loss, "__module__", None) != "torch.nn.functional":
+        return
+    name = _name(loss)
+    message = f"the loss is called with the model and the tensors of the batch, and {name} of torch takes no model"
+    instead = f"a loss is such as lambda model, x, y: functional.{name}(model(x), y)"
+    raise DiagnosticError([error("torch-loss", message, calling_line(), notes=[Note(instead)])])
+
+
 def require_arguments(model: Any, loss: Any, names: Sequence[str], is_mapping: bool) -> None:
     """Raises DiagnosticError (`torch-loss`) unless the loss, or the model if there is none, takes the tensors of a
     batch.

@@ -28,12 +28,12 @@ from pstranspile.frontends.torch.capture import (
     torch_library,
 )
 from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
-from pstranspile.frontends.torch.refusals import line_of, user_line, user_place
+from pstranspile.frontends.torch.refusals import line_of, require_own_loss, user_line, user_place
 from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, did_you_mean, error, raise_errors
-from pstranspile.ir.expect import checked, expect, expect_number, expect_word, wrong_type
+from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
@@ -222,7 +222,7 @@ class Training:
                     tensor.copy_(torch.from_numpy(np.ascontiguousarray(state[name])).reshape(tensor.shape))
 
 
-@checked
+@suggesting
 def trace(
     model: Any,
     batch: Any,
@@ -282,11 +282,14 @@ def trace(
 def _expect_arguments(
     model: Any, loss: Any, optimizer: Any, clip: Any, schedule: Any, steps: Any, accumulate: Any, source: Any
 ) -> None:
-    """Raises TypeError for arguments of `trace` of another type, and ValueError for numbers below 1."""
+    """Raises TypeError for arguments of `trace` of another type, ValueError for numbers below 1, and DiagnosticError
+    (`torch-loss`) for a loss function of torch itself.
+    """
     torch = torch_library()
     expect(model, torch.nn.Module, "model", "a model of torch (nn.Module)")
     if loss is not None and not callable(loss):
         raise wrong_type("loss", "a function of the model and the tensors of a batch", loss)
+    require_own_loss(loss)
     listed = cast("Sequence[Any]", optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
     for one in listed:
         expect(one, torch.optim.Optimizer, "optimizer", "an optimizer of torch.optim, or a list of them")

@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
-            report(kept.source.told(steps, kept.job.plan.mode))
+            report(kept.source.told(steps, kept.job.plan.mode, rows=isinstance(feeds, RowSource)))
         if not isinstance(feeds, RowSource):
             require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave

@@ -162,7 +162,7 @@ def run_cluster(
             at_end.callback(kept.close)
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or feeds))
-            report(kept.source.told(steps, result.plan.mode))
+            report(kept.source.told(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
         return _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
 
 

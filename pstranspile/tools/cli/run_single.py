@@ -86,7 +86,7 @@ class Session:
         self.feeds.require(self.count)
         if self.begun is not None:
             self.begun.require_steps(self.count, known=bool(options.steps or self.feeds.steps))
-            report(self.begun.told(self.count, ALONE))
+            report(self.begun.told(self.count, ALONE, rows=self.source is not None))
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
         self.kept: Target | None = None
         """The folder in which checkpoints are saved."""

@@ -166,6 +166,14 @@ def test_a_loss_that_takes_no_model():
     assert str(caught.value).startswith(f"{__file__}:")
 
 
+@pytest.mark.parametrize("loss", [functional.mse_loss, functional.binary_cross_entropy_with_logits])
+def test_a_loss_function_of_torch_takes_no_model(loss):
+    with pytest.raises(DiagnosticError) as caught:
+        checked(loss=loss, batch=(torch.randn(8, 4), torch.randn(8, 8)))
+    assert str(caught.value).startswith(f"{__file__}:")
+    assert f"a loss is such as lambda model, x, y: functional.{loss.__name__}(model(x), y)" in str(caught.value)
+
+
 def test_what_the_model_returns_is_no_loss():
     with pytest.raises(DiagnosticError) as caught:
         checked(loss=None)

@@ -108,6 +108,37 @@ def test_nothing_left_to_do():
     assert parameters("a.npz") == parameters("b.npz")
 
 
+ROWS = ["--feed", "rows.csv", "--batch", "8", "--columns", "x=x.0,x.1,x.2,x.3,x.4,x.5"]
+ARRAYS = ["--feed", "data.npz"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "after", "told"),
+    [
+        ("run", ROWS, ARRAYS, "it was fed rows, and goes on with arrays"),
+        ("run", ARRAYS, ROWS, "it was fed no rows of data, and goes on with rows, from those of its next step on"),
+        ("run --pservers 1 --trainers 2", ROWS, ARRAYS, "it was fed rows, and goes on with arrays"),
+        ("launch --pservers 1 --trainers 1", ARRAYS, ROWS, "it was fed no rows of data, and goes on with rows"),
+        ("run", ROWS, ROWS, ""),
+        ("run", ARRAYS, ARRAYS, ""),
+    ],
+)
+def test_data_of_another_kind_is_told(
+    verb: str, before: list[str], after: list[str], told: str, capsys: pytest.CaptureFixture[str]
+):
+    with np.load("data.npz") as held:
+        columns = {**{f"x.{at}": held["x"][:, :, at].ravel() for at in range(6)}, "y": held["y"].ravel()}
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    Path("rows.csv").write_text("\n".join(lines) + "\n")
+    name, *job = verb.split()
+    assert main([name, "net.ir", *job, *before, "--steps", "3", "--checkpoint", "kept"]) == 0
+    assert "whether these are the same data" not in capsys.readouterr().err
+    assert main([name, "net.ir", *job, *after, "--steps", "5", "--resume", "kept"]) == 0
+    found = capsys.readouterr().err
+    assert told in found
+    assert ("whether these are the same data is not compared" in found) == bool(told)
+
+
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_what_is_wrong_is_told(cluster: str, capsys: pytest.CaptureFixture[str]):
     assert run(*CLUSTERS[cluster], "--resume", "nowhere", "--save", "out.npz") == 1
