@@ -184,7 +184,7 @@ def test_wrong_types(call: Callable[[], object], says: str):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: ps.error("Run feed unknown", "m"), "not 'run-feed-unknwon'; did you mean run-feed-unknown?"),
+        (lambda: ps.error("Run feed unknown", "m"), "not 'Run feed unknown'"),
         (lambda: ps.save_feeds("/nowhere", []), "one for each step, at least one"),
         (lambda: ps.run(MODULE.main, step=-1), "a whole number as step, 0 at least, not -1"),
         (lambda: ps.run(MODULE.main, stream=-1), "a whole number as stream, 0 at least, not -1"),
