@@ -176,9 +176,15 @@ class Member:
 
     def read(self) -> list[dict[str, Any]]:
         """The reports of the process since the last call. The pipe is closed once nobody can write to it."""
+        return self._reports(self._came())
+
+    def _came(self) -> bytes | None:
+        """What has come through the pipe; None: nothing yet, no bytes: nobody can write to it any more."""
         assert self.pipe is not None
-        data: bytes | None = self.pipe.read(1 << 16)
-        if data is None:  # pyright: ignore[reportUnnecessaryComparison]  # nothing has come yet
+        return self.pipe.read(1 << 16)
+
+    def _reports(self, data: bytes | None) -> list[dict[str, Any]]:
+        if data is None:
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
         entries = [json.loads(line) for line in lines if line]
@@ -191,8 +197,8 @@ class Member:
     def read_rest(self) -> list[dict[str, Any]]:
         """The last reports of a process that has ended. Others that hold its end of the pipe are not waited for."""
         entries: list[dict[str, Any]] = []
-        while self.pipe is not None and (more := self.read()):
-            entries += more
+        while self.pipe is not None and (data := self._came()) is not None:
+            entries += self._reports(data)
         self._close()
         return entries
 

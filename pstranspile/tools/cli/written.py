@@ -123,7 +123,7 @@ _FOLDERS = ("checkpoint", "logs", "state", "saves", "table_folder")
 _OWN = {
     "checkpoint": re.compile(r"step_[0-9]+|\..*"),
     "logs": re.compile(r"(?:trainer|pserver)_[0-9]+(?:\.log)?|earlier_[0-9]+|\..*"),
-    "state": re.compile(r"(?:pserver_[0-9]+|step_[0-9]+|\.).*"),
+    "state": re.compile(r"(?:pserver_[0-9]+\.kept|step_[0-9]+|\.).*"),
 }
 """What a command itself keeps in such a folder: patterns of names, in which no other output may be."""
 

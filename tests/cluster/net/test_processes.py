@@ -229,7 +229,7 @@ def test_the_end_of_a_log_begins_where_something_goes_wrong(tmp_path: Path) -> N
 def test_a_server_that_is_killed_changes_nothing(victim: str, at: int, feeds: Path, tmp_path: Path) -> None:
     job = compiled(tmp_path / "job")
     run = Run(job, tmp_path / "job", feeds, tmp_path, victim, at)
-    assert run.killed
+    assert run.killed, run.logs()
     assert run.done, run.logs()
     outcome = gather(job.cluster(fetch=[LOSS]), run.results)
     with np.load(feeds) as archive:
@@ -241,7 +241,7 @@ def test_a_server_that_is_killed_changes_nothing(victim: str, at: int, feeds: Pa
 def test_a_trainer_that_is_killed_takes_part_again(victim: str, feeds: Path, tmp_path: Path) -> None:
     job = compiled(tmp_path / "job")
     run = Run(job, tmp_path / "job", feeds, tmp_path, victim, 20)
-    assert run.killed
+    assert run.killed, run.logs()
     assert run.done, run.logs()
     cluster = gather(job.cluster(fetch=[LOSS]), run.results).cluster
     other, again = cluster.trainers if victim == "trainer_1" else reversed(cluster.trainers)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.message import SEND, Message
@@ -104,7 +105,8 @@ def test_a_server_shows_names_of_callers_as_escapes(tmp_path: Path, capfd: pytes
 
 def test_a_trainer_shows_a_refusal_as_escapes(tmp_path: Path) -> None:
     """The other side of the connection may be anybody: where it listens, what it answers."""
-    job = tmp_path / "job"
+    job, fed = tmp_path / "job", str(tmp_path / "fed.npz")
+    np.savez(fed, x=np.zeros((1, 8, 1000), "f4"), y=np.zeros((1, 8, 20), "f4"))
     assert main(["compile", PROGRAM, "--pservers", "1", "--trainers", "1", "-o", str(job)]) == 0
     with socket.create_server(("127.0.0.1", 0)) as listening:
         answer = b"".join(frame(Header(REFUSED, 0, 0, 0), json_body({"reason": EVIL, "again": False})))
@@ -119,7 +121,9 @@ def test_a_trainer_shows_a_refusal_as_escapes(tmp_path: Path) -> None:
         threading.Thread(target=refuse, daemon=True).start()
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         command = [sys.executable, "-m", "pstranspile", "start", str(job), "--role", "trainer_0", "--servers", address]
-        ended = subprocess.run([*command, "--patience", "5"], capture_output=True, timeout=60, check=False)
+        ended = subprocess.run(
+            [*command, "--patience", "5", "--feed", fed], capture_output=True, timeout=60, check=False
+        )
     told = ended.stderr.decode()
     assert ended.returncode == 1
     assert "refuses trainer_0: \\u001b[31m" in told
