@@ -22,7 +22,7 @@ from pstranspile.fluid.framework import default_main_program, default_startup_pr
 from pstranspile.fluid.missing import module_here
 from pstranspile.fluid.running import watching as hooks
 from pstranspile.fluid.running.large import open_tables, with_dims
-from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
 from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
@@ -150,7 +150,8 @@ def parsed(arguments: list[str]) -> Options | str:
             if not given:
                 return f"{name} takes a value, and is given an empty one"
             if before and before != given:
-                return f"{name} is given twice, with different values: {before[:60]} and {given[:60]}"
+                told = f"{name} is given twice; {given[:60]} counts, not {before[:60]}"
+                print(in_one_line(f"pstranspile fluid: warning: {told}"), file=sys.stderr)
             options = options._replace(**{name[2:]: given})
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"

@@ -108,7 +108,9 @@ class Version(argparse.Action):
 
 
 class _Once(argparse.Action):
-    """An option with one value: refused where another value was given before, which would be lost."""
+    """An option with one value, of which the last counts, so that a script can change what a variable holds. That
+    another one was given before is said.
+    """
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -117,8 +119,9 @@ class _Once(argparse.Action):
         if option is not None and isinstance(parser, Parser):
             before = parser.values_given.setdefault(self.dest, values)
             if before is not values and before != values:  # NaN is not equal to itself
-                given = f"{str(before)[:_SHOWN]} and {str(values)[:_SHOWN]}"
-                raise argparse.ArgumentError(None, f"{option} is given twice, with different values: {given}")
+                counts = f"{str(values)[:_SHOWN]} counts, not {str(before)[:_SHOWN]}"
+                print(in_one_line(f"{parser.prog}: warning: {option} is given twice; {counts}"), file=sys.stderr)
+                parser.values_given[self.dest] = values
         setattr(namespace, self.dest, values)
 
 
@@ -127,8 +130,8 @@ _SHOWN = 60
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that first refuses an option it does not have, and suggests a similar one; and an option of one value
-    that is given two.
+    """A parser that first refuses an option it does not have, and suggests a similar one; and says which value of an
+    option counts that is given two.
     """
 
     _as_json = False
