@@ -187,11 +187,12 @@ def test_what_another_trainer_may_say(kind: str, payload: object, fits: bool) ->
 
 def test_who_does_not_come_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ports = Ports(2)
-    job = str(tmp_path / "job")
+    job, fed = str(tmp_path / "job"), ["--feed", str(tmp_path / "fed.npz")]
+    np.savez(fed[1], x=np.zeros((1, 8, 1000), "f4"), y=np.zeros((1, 8, 20), "f4"))
     assert main(["compile", PROGRAM, "--mode", "nccl2", "--trainers", ",".join(ports.addresses), "-o", job]) == 0
-    assert main(["start", job, "--role", "trainer_0", "--patience", "0.3"]) == 1
+    assert main(["start", job, "--role", "trainer_0", "--patience", "0.3", *fed]) == 1
     assert "trainer_0: not come for 0.3 seconds: trainer_1" in capsys.readouterr().err
-    assert main(["start", job, "--role", "trainer_1", "--patience", "0.3"]) == 1
+    assert main(["start", job, "--role", "trainer_1", "--patience", "0.3", *fed]) == 1
     assert f"nobody answers for 0.3 seconds: trainer_0 at {ports.addresses[0]}" in capsys.readouterr().err
     ports.close()
 
