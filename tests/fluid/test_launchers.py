@@ -75,7 +75,9 @@ def all_gone(processes: list[int]) -> bool:
 
 
 def test_the_first_one_to_fail_is_named_with_the_lines_of_the_script(tmp_path: Path) -> None:
-    script = "import numpy\nif number == 1:\n    numpy.zeros(2).reshape(3)  # ünï\ntime.sleep(600)\n"
+    script = "import numpy, os\nnumber or open('here', 'w').close()\n"
+    script += "while not os.path.exists('here'): time.sleep(0.02)  # until the other one runs the script, too\n"
+    script += "if number == 1:\n    numpy.zeros(2).reshape(3)  # ünï\ntime.sleep(600)\n"
     status, _, errors = launched(tmp_path, script, "--nproc_per_node", "2", "--log_dir", "logs")
     assert status == 1
     told = errors[errors.index("launch: trainer 1 has ended with status 1\n") :]
@@ -85,7 +87,7 @@ def test_the_first_one_to_fail_is_named_with_the_lines_of_the_script(tmp_path: P
     log = (tmp_path / "logs" / "workerlog.1").read_text(encoding="utf-8")
     assert "runpy" not in log
     assert "pstranspile" not in log
-    assert 'File "train.py", line 6' in log
+    assert 'File "train.py", line 8' in log
 
 
 def test_what_this_package_refuses_is_told_by_the_lines_of_the_script(tmp_path: Path) -> None:
