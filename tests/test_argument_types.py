@@ -142,7 +142,7 @@ LOD: Any = None
         (lambda: ps.Data("x", batch=1, columns={"x": 1}), "a mapping as columns; one value is of type int"),
         (lambda: ps.Rows("text", batch=1), "Rows takes a list of mappings or a function, not a value of type str"),
         (lambda: ps.load_job(None, {1: 2}), "load_job takes values by key as overrides, not a value of type int"),
-        (lambda: ps.Module({"main": MODULE.main}), "Module takes a FrozenMap of Programs"),
+        (lambda: ps.Module([MODULE.main]), "Module takes Programs by name"),
         (lambda: ps.Module(ps.FrozenMap(main=3)), "a Program for each name; 'main' is of type int"),
         (lambda: MODULE.with_programs(3), "with_programs takes Programs by name, not a value of type int"),
         (lambda: COMPILED.with_roles({"trainer_0": 3}), "with_roles takes a Role for each name"),

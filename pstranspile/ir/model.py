@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.distribution import Distribution
@@ -280,10 +280,13 @@ class Module:
     example: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
 
     def __post_init__(self) -> None:
-        """Raises TypeError unless the programs are Programs in a FrozenMap."""
-        if not isinstance(self.programs, FrozenMap):  # pyright: ignore[reportUnnecessaryIsInstance]
-            given = type(self.programs).__name__
-            raise TypeError(f"Module takes a FrozenMap of Programs, such as FrozenMap(main=program), not {given}")
+        """Raises TypeError unless the programs are Programs by name; another mapping than a FrozenMap is copied."""
+        given = cast("object", self.programs)
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise TypeError(f"Module takes Programs by name, such as FrozenMap(main=program), not {kind}")
+        if not isinstance(given, FrozenMap):
+            object.__setattr__(self, "programs", FrozenMap(cast("Mapping[str, Program]", given)))
         for name, program in self.programs.items():
             if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"Module takes a Program for each name; {name!r} is of type {type(program).__name__}")

@@ -530,6 +530,7 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
     kind, _, overload = node.target.__name__.partition(".")
     x = tracing.value(node.args[0])
     rank, of_all = len(tracing.dims(x)), kind == "median" and overload == "default"
+    is_constant = x in tracing.draft.stop_gradient
     size = 1
     if of_all:
         for at in range(rank):
@@ -554,7 +555,9 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
             one = narrow
         made.append(one)
     tracing.draft.stop_gradient.add(made[1])
-    if of_all:  # torch shares the gradient among equal elements
+    if of_all and is_constant:
+        reduced("reduce_sum", made[0], out, [0], False, tracing)
+    elif of_all:  # torch shares the gradient among equal elements
         tracing.draft.stop_gradient.add(made[0])
         shared(x, made[0], wide := tracing.temp(out), [0], tracing)
         reduced("reduce_sum", wide, out, [0], False, tracing)
