@@ -49,7 +49,7 @@ def test_certificates_for_other_addresses_end_the_job(nodes: Any, data: ps.Data,
     def impatient(session: Any) -> None:
         session.listen(Heard(lambda roles: setattr(session, "settings", session.settings._replace(patience=3.0))))
 
-    told = r"error\[ray-lost\]: trainer_\d: nobody answers .*certificate verify failed: IP address mismatch"
+    told = r"error\[ray-lost\]: trainer_\d: nobody answers .*its certificate is not accepted: IP address mismatch"
     with pytest.raises(ps.DiagnosticError, match=told):
         launch(job(), data, cpus=0.5, tls=others, prepare=impatient)
 
