@@ -28,3 +28,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     known = frame.f_globals.setdefault("__warningregistry__", {})
     name = frame.f_globals.get("__name__") or "<string>"
     warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, name, known)
+
+
+def warn_at(message: str, file: str, line: int) -> None:
+    """Warns of what stands at a line of the user's file, such as a loss that is traced."""
+    warnings.warn_explicit(message, UserWarning, file, line)

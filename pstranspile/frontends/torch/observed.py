@@ -17,6 +17,7 @@ from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.refusals import is_own, line_of, user_line
 from pstranspile.ir.diagnostics import Diagnostic, Note, error, listed, raise_errors
 from pstranspile.ir.model import Location
+from pstranspile.ir.warned import warn_at
 
 CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
 """What is said of a model that torch itself must call."""
@@ -303,7 +304,7 @@ def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) 
         told = f"{listed(changed)} {'changes' if one else 'change'} from step to step and "
         told += f"{'is no buffer' if one else 'are no buffers'} of the model: the program has what the first step has"
         where = place or Location("pstranspile", 1)
-        warnings.warn_explicit(told, UserWarning, where.file, where.line)
+        warn_at(told, where.file, where.line)
 
 
 def _alike(torch: Any, one: Any, other: Any) -> bool:
