@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.frontends.torch.refusals import is_own
+from pstranspile.ir.warned import warn
 
 _MOST = 100_000
-"""The most objects that are looked at."""
+"""The most objects that are looked at. Where there are more, a warning says so."""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 """The types of values that are compared as they are."""
@@ -50,14 +52,14 @@ class Held:
             if content is not None:
                 self._records[id(thing)] = _Record(path, thing, content)
             waiting.extend(parts)
+        if waiting and len(self._records) == _MOST:
+            warn(f"the model and its loss hold over {_MOST:,} objects; whether steps change the others is not seen")
 
     def _of(self, path: str, thing: Any) -> tuple[Any, Iterable[tuple[str, Any]]]:
         """A copy of what an object holds, None if it is not looked into, and the objects in it with their paths."""
         torch = self._torch
         if isinstance(thing, torch.Tensor):
-            with suppress(RuntimeError, NotImplementedError, ValueError):
-                return thing.detach().clone(), ()
-            return None, ()
+            return None if torch.nn.parameter.is_lazy(thing) else thing.detach().clone(), ()
         if isinstance(thing, np.ndarray):
             return thing.copy(), ()
         generator = _state_of(torch, thing)
@@ -138,31 +140,36 @@ class Held:
         return True
 
     def _equal(self, one: Any, other: Any) -> bool:
-        """Whether two tensors, arrays or states of a generator are equal; what can't be compared is."""
+        """Whether two tensors, arrays or states of a generator are equal; NaN is equal to NaN."""
         torch = self._torch
-        with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
-            if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-                return one.shape == other.shape and bool(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
-            if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-                return np.array_equal(one, other)
-            return str(one) == str(other)
-        return True
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            if (one.shape, one.dtype, one.layout, one.device) != (other.shape, other.dtype, other.layout, other.device):
+                return False
+            compared = [_comparable(torch, tensor.detach()) for tensor in (one, other)]
+            return bool(torch.allclose(*compared, rtol=0, atol=0, equal_nan=True))
+        if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+            return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())
+        return pickle.dumps(one) == pickle.dumps(other)
 
     def put_back(self, things: Iterable[Any] | None = None) -> None:
-        """Has every object, or those of `things`, hold what it held."""
+        """Has every object, or those of `things`, hold what it held. Warns of one that does not take it back."""
         asked = self._records if things is None else [id(thing) for thing in things]
         for record in [self._records[one] for one in asked if one in self._records]:
-            with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
+            try:
                 self._put_back(record)
+            except (RuntimeError, TypeError, ValueError) as problem:
+                what = record.path or f"a value of type {type(record.thing).__name__}"
+                warn(f"{what} holds another value than before the trace, and can't take it back: {problem}")
 
     def _put_back(self, record: _Record) -> None:
         torch, (_, thing, content) = self._torch, record
         if isinstance(thing, torch.Tensor):
-            if thing.shape != content.shape or not torch.equal(thing.detach(), content):
+            if not self._equal(content, thing):
                 with torch.no_grad():
                     thing.copy_(content)
         elif isinstance(thing, np.ndarray):
-            thing[...] = content
+            if not self._equal(content, thing):
+                thing[...] = content
         elif isinstance(thing, dict):
             named = cast("dict[Any, Any]", thing)
             if [*map(id, named.values())] != [*map(id, content.values())] or [*named] != [*content]:
@@ -186,6 +193,17 @@ class Held:
             thing.bit_generator.state = content
         elif isinstance(thing, torch.Generator):
             thing.set_state(content)
+
+
+def _comparable(torch: Any, tensor: Any) -> Any:
+    """The elements of a tensor as one that can be compared; none for a tensor without memory (of the device "meta")."""
+    if tensor.is_meta:
+        return torch.empty(0)
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_quantized:
+        return tensor.int_repr()
+    return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
 def _state_of(torch: Any, thing: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.refusals import is_own, line_of, user_line
-from pstranspile.ir.diagnostics import Diagnostic, Note, error, listed, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.warned import warn_at
 
@@ -272,19 +272,19 @@ def _of_numbers(step: Step, name: str) -> Diagnostic:
 
 
 def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) -> None:
-    """Raises DiagnosticError if a second step from the same parameters and buffers, with the same random numbers, has
-    another loss; warns of a state that is another after it.
+    """Raises DiagnosticError if a second step from the same parameters and buffers, with the same random numbers, fails
+    or has another loss; warns of a state that is another after it.
     """
     before.again()
-    held = Held(torch, _roots(model, step.called))
+    held, place = Held(torch, _roots(model, step.called)), line_of(step.called)
     try:
         with inline_checkpoints(torch):
             second = step.loss()
-    except Exception:
-        return
+    except Exception as problem:
+        message = f"a second step ends with an error, though the first one did not: {type(problem).__name__}: {problem}"
+        raise DiagnosticError([error("torch-op", message, place, notes=[CALLED])]) from problem
     before.again()
     changed = held.changed()
-    place = line_of(step.called)
     if not _alike(torch, first, second):
         changed = changed or before.held.changed()
         keeps = "a program would keep what it is in the first step"

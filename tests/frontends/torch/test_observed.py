@@ -174,6 +174,19 @@ def test_a_step_that_differs_for_what_is_unknown_is_refused():
         traced(Part(lambda m, x: m.linear(x).mean() * next(steps)))
 
 
+def test_a_second_step_that_fails_is_refused():
+    steps = iter(range(1))
+    told = r"a second step ends with an error, though the first one did not: ValueError: none is left"
+
+    def loss(m, x):
+        if next(steps, None) is None:
+            raise ValueError("none is left")
+        return m.linear(x).mean()
+
+    with pytest.raises(DiagnosticError, match=told):
+        traced(Part(loss))
+
+
 def late(m, x):
     m.count += 1
     return m.linear(x).mean() * (1 if m.count < 100 else 2)
