@@ -46,20 +46,23 @@ def read_credentials(folder: str) -> Credentials:
     for context in (listening, calling):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION  # each costs as much as a handshake
-        try:
-            context.load_verify_locations(str(Path(folder, AUTHORITY)))
-        except ssl.SSLError as problem:
-            raise _unusable(folder, AUTHORITY, plain(str(problem))) from None
-        try:
-            context.load_cert_chain(
-                str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), lambda: _no_pass_phrase(folder)
-            )
-        except ssl.SSLError as problem:
-            if problem.reason == "KEY_VALUES_MISMATCH":
-                raise _unusable(folder, KEY, f"{KEY} is not the key of {CERTIFICATE}") from None
-            raise _unusable(folder, CERTIFICATE, f"{CERTIFICATE} with {KEY}: {plain(str(problem))}") from None
-    _require_accepted(folder, listening, calling)
+        _load(context, folder)
+    _require_accepted(folder, listening)
     return Credentials(listening, calling)
+
+
+def _load(context: ssl.SSLContext, folder: str) -> None:
+    """Gives a context the certificates in a folder. Raises DiagnosticError."""
+    try:
+        context.load_verify_locations(str(Path(folder, AUTHORITY)))
+    except ssl.SSLError as problem:
+        raise _unusable(folder, AUTHORITY, plain(str(problem))) from None
+    try:
+        context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), lambda: _no_pass_phrase(folder))
+    except ssl.SSLError as problem:
+        if problem.reason == "KEY_VALUES_MISMATCH":
+            raise _unusable(folder, KEY, f"{KEY} is not the key of {CERTIFICATE}") from None
+        raise _unusable(folder, CERTIFICATE, f"{CERTIFICATE} with {KEY}: {plain(str(problem))}") from None
 
 
 _KINDS = (
@@ -102,29 +105,27 @@ has signed it.
 """
 
 
-def _require_accepted(folder: str, listening: ssl.SSLContext, calling: ssl.SSLContext) -> None:
+def _require_accepted(folder: str, listening: ssl.SSLContext) -> None:
     """Shakes hands with itself. Raises DiagnosticError if the certificate is one that no other machine accepts."""
     came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-    checks_names, calling.check_hostname = calling.check_hostname, False
-    try:
-        sides = [calling.wrap_bio(came, goes), listening.wrap_bio(goes, came, server_side=True)]
-        for _ in range(_ROUNDS):
-            for side in sides:
-                try:
-                    side.do_handshake()
-                except ssl.SSLWantReadError:
-                    pass
-                except ssl.SSLCertVerificationError as problem:
-                    if problem.verify_code in _NEVER_ACCEPTED:
-                        dates = _NEVER_ACCEPTED[problem.verify_code]
-                        what = f"{CERTIFICATE}, or {AUTHORITY}, {dates}" if dates else ""
-                        other = f"{CERTIFICATE} is not signed by {AUTHORITY}: {problem.verify_message}"
-                        raise _unusable(folder, CERTIFICATE, what or other) from None
-                    return  # a certificate that is only for callers, or only for those who listen
-                except ssl.SSLError:
-                    return  # which a connection tells of
-    finally:
-        calling.check_hostname = checks_names
+    calling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    calling.check_hostname = False  # for which addresses the certificate is is seen by those who call there
+    _load(calling, folder)
+    sides = [calling.wrap_bio(came, goes), listening.wrap_bio(goes, came, server_side=True)]
+    for side in sides * _ROUNDS:
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as problem:
+            if problem.verify_code in _NEVER_ACCEPTED:
+                dates = _NEVER_ACCEPTED[problem.verify_code]
+                what = f"{CERTIFICATE}, or {AUTHORITY}, {dates}" if dates else ""
+                other = f"{CERTIFICATE} is not signed by {AUTHORITY}: {problem.verify_message}"
+                raise _unusable(folder, CERTIFICATE, what or other) from None
+            return  # a certificate that is only for callers, or only for those who listen
+        except ssl.SSLError:
+            return  # which a connection tells of
 
 
 _ROUNDS = 4
@@ -242,18 +243,16 @@ def plain(reason: str) -> str:
 _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
 
 
-_of_thread = local()
-
-
-def _chunk() -> memoryview:
-    """The buffer for received bytes. All guards of a thread share it, as connections cost nothing before they say
-    something.
+class _Received(local):
+    """The buffer for received bytes that all guards of a thread share, because connections must cost nothing before
+    they say something.
     """
-    try:
-        return _of_thread.chunk
-    except AttributeError:
-        _of_thread.chunk = memoryview(bytearray(CHUNK))
-        return _of_thread.chunk
+
+    def __init__(self) -> None:
+        self.chunk = memoryview(bytearray(CHUNK))
+
+
+_received = _Received()
 
 
 class Guard:
@@ -336,7 +335,7 @@ class Guard:
             fruitless += received
 
     def _receive(self, most: int = CHUNK) -> int:
-        chunk = _chunk()
+        chunk = _received.chunk
         size = self._sock.recv_into(chunk[:most])
         if size:
             self._came.write(chunk[:size])

@@ -107,7 +107,7 @@ class Version(argparse.Action):
         parser.exit()
 
 
-class _Once(argparse.Action):
+class _Once(argparse._StoreAction):  # pyright: ignore[reportPrivateUsage]
     """An option with one value, of which the last counts, so that a script can change what a variable holds. That
     another one was given before is said.
     """
@@ -122,7 +122,7 @@ class _Once(argparse.Action):
                 counts = f"{str(values)[:_SHOWN]} counts, not {str(before)[:_SHOWN]}"
                 print(in_one_line(f"{parser.prog}: warning: {option} is given twice; {counts}"), file=sys.stderr)
                 parser.values_given[self.dest] = values
-        setattr(namespace, self.dest, values)
+        super().__call__(parser, namespace, values, option)
 
 
 _SHOWN = 60

@@ -114,7 +114,6 @@ def test_a_first_line_without_names(line: bytes):
         text_files._names_in(line, ",", "rows.csv")  # pyright: ignore
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the most memory is counted in KiB there")
 def test_many_columns_take_little_memory(tmp_path: Path):
     names = ["x", "y", *(f"c{at}" for at in range(100_000))]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * len(names))] * 2]))
@@ -124,7 +123,7 @@ def test_many_columns_take_little_memory(tmp_path: Path):
     _, status, used = os.wait4(running.pid, 0)
     running.returncode = os.waitstatus_to_exitcode(status)
     assert running.returncode == 0
-    assert used.ru_maxrss < 600 << 10
+    assert used.ru_maxrss * (1 if sys.platform == "darwin" else 1 << 10) < 600 << 20  # counted in bytes, or in KiB
 
 
 def told(lines: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[int]:

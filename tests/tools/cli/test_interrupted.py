@@ -53,6 +53,9 @@ def test_the_last_checkpoint_is_named(verb: list[str], files: Path):
     assert told == f"interrupted: --resume kept goes on from the last checkpoint, {kept[-1]}"
 
 
+FOUND = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found in /proc")
+
+
 def stopped(files: Path, role: str, *options: str) -> list[str]:
     """What a launch tells on stderr of which a machine is killed after the third step."""
     command = [sys.executable, "-u", "-m", "pstranspile", "launch", "net.ir", *CLUSTER, "--feed", "data.npz", *options]
@@ -71,7 +74,7 @@ def stopped(files: Path, role: str, *options: str) -> list[str]:
     return told.splitlines()
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found in /proc")
+@FOUND
 @pytest.mark.parametrize("role", ["trainer_1", "pserver_0"])
 def test_a_launch_of_which_a_machine_is_killed_names_how_to_go_on(role: str, files: Path):
     told = stopped(files, role, "--checkpoint", "kept", "--checkpoint-every", "1", "--state", "s", "--logs", "logs")
@@ -83,7 +86,7 @@ def test_a_launch_of_which_a_machine_is_killed_names_how_to_go_on(role: str, fil
     assert told[-1].startswith("stopped: no checkpoint was saved in none; the first one is saved at the end, or after")
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found in /proc")
+@FOUND
 def test_a_launch_of_which_a_machine_is_killed_names_what_is_lost(files: Path):
     assert stopped(files, "pserver_0", "--save", "k.npz")[-1] == "stopped: k.npz was not written"
     told = stopped(files, "pserver_0", "--save", "k.npz", "--record", "r", "--checkpoint", "none")

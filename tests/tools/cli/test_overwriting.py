@@ -17,6 +17,7 @@ from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.jobs import feed, model
 from tests.conftest import ROOT
+from tests.devices import FULL
 
 JOB = ["--pservers", "1", "--trainers", "1"]
 MODEL = ["export", "net.ir", "--fetch", "fc_1.tmp_1", "--from", "kept/step_00000001", "--to"]
@@ -363,7 +364,7 @@ def test_a_pipe_is_not_formatted_in_place(tmp_path: Path, capsys: pytest.Capture
     assert "this is no regular file" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no such device")
+@FULL
 @pytest.mark.parametrize(
     "command", ["plan net.ir --pservers 1 --trainers 1", "grad forward.ir --loss loss --optimizer sgd"]
 )

@@ -12,6 +12,7 @@ import pytest
 
 from pstranspile.__main__ import main as start
 from pstranspile.tools.cli import main
+from tests.devices import FULL
 from tests.tools.cli.test_verbs import as_nobody
 
 ROOT = Path(__file__).parents[3]
@@ -190,7 +191,7 @@ sys.exit(main())
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"interrupted before anything was done\n")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@FULL
 @pytest.mark.parametrize("arguments", ["--help", "compile --help", "run -h", "--version", "passes"])
 def test_a_text_that_cannot_be_written_is_an_error(arguments: str):
     with open("/dev/full", "w") as full:

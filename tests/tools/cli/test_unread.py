@@ -17,12 +17,11 @@ from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.files import outputs
 from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.test_runs import module
+from tests.devices import FULL
 
 CLUSTER = ["--pservers", "1", "--trainers", "2"]
 STEPS = 2000
 """More than a pipe holds the lines of."""
-
-FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 
 
 @pytest.fixture(autouse=True)

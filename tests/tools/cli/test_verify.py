@@ -138,7 +138,6 @@ def test_findings_as_sarif(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert line[place["region"]["startColumn"] - 1 : place["region"]["endColumn"] - 1] == "%bb"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="file names that are no UTF-8 are a matter of Linux")
 def test_sarif_of_a_file_whose_name_is_no_utf_8(capsys: pytest.CaptureFixture[str]):
     assert main(["verify", "miss\u00e9\udcff", "--sarif"]) == 1
     (result,) = logged(capsys)["runs"][0]["results"]
