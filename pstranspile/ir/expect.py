@@ -172,13 +172,20 @@ def suggesting(called: _Called) -> _Called:
 
     @wraps(made)
     def call(*given: Any, **named: Any) -> Any:
-        try:
-            return made(*given, **named)
-        except TypeError:
-            _require_known(called, named)
-            raise
+        return _result(called, made, given, named)
 
     return cast("_Called", _wrapped(called, call))
+
+
+def _result(called: Any, made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> Any:
+    """What the function `made` of `called` gives; a TypeError about an unknown argument suggests the most similar
+    one.
+    """
+    try:
+        return made(*given, **named)
+    except TypeError:
+        _require_known(called, named)
+        raise
 
 
 def checked(called: _Called) -> _Called:
@@ -205,11 +212,7 @@ def checked(called: _Called) -> _Called:
         except TypeError:
             if _can_be_called(made, given, named):
                 raise
-        try:
-            return made(*given, **named)
-        except TypeError:
-            _require_known(called, named)
-            raise
+        return _result(called, made, given, named)
 
     return cast("_Called", _wrapped(called, call))
 
@@ -424,6 +427,10 @@ def expect_fields(value: Any, caller: str) -> None:
             _require_kind(held, kinds, caller, name, is_first=False)
 
 
+_MEANINGS = {"fetch": ("a list of names of variables", "name")}
+"""What parameters of these names take, in the words of messages, and what one element of it is."""
+
+
 def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_first: bool) -> None:
     """Raises TypeError unless a value is of the declared kinds, and so are the elements of a list, if it is one."""
     if value.__class__ in (tuple, list) and kinds.elements and kinds.elements.exact.issuperset(map(type, value)):
@@ -434,10 +441,8 @@ def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_firs
     if fits and not wrong:
         return
     own = [one for one in kinds.classes if one not in _WORDS and one is not type(None)]
-    wanted, one_of = _in_words(kinds), "text"
-    if parameter == "fetch":
-        wanted, one_of = "a list of names of variables", "name"
-    elif not is_first and not own:
+    wanted, one_of = _MEANINGS.get(parameter, (_in_words(kinds), "text"))
+    if parameter not in _MEANINGS and not is_first and not own:
         wanted = f"{wanted} as {parameter}"
     if wrong:
         raise TypeError(f"{caller} takes {wanted}; {one} is of type {type(wrong[0]).__name__}")

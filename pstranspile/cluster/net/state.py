@@ -7,11 +7,8 @@ other processes may not have.
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -33,11 +30,7 @@ from pstranspile.cluster.net.telling import tell
 from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None
+from pstranspile.runtime.files.outputs import FileLock
 
 _JOB = "@job"
 """The key of a saved state with the hash of the job that the server takes part in."""
@@ -97,36 +90,27 @@ class StateKeeper(SiteListener):
         self.went_back = False
         """Whether the server has continued from a saved state."""
         self._on_failure = on_failure
-        self._lock_file = Path(folder, f"{server.name}.lock")
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
+        """What keeps other processes from keeping a state in the same file, as long as this one lives."""
 
     def _take(self) -> None:
-        """Keeps other processes from keeping a state in this one's file, for as long as this process lives. Raises
-        DiagnosticError if one does already: a server would go on with the parameters of another job.
+        """Locks the file. Raises DiagnosticError if another process has: a server would go on with the parameters of
+        another job.
         """
-        if fcntl is None:
-            return
         try:
-            self._lock_file.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.file.with_name(f"{self.file.name}.lock"))
         except OSError:
             return  # the state can't be written either, which is told
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            os.close(handle)
-            if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                told = "another process keeps its state there; give each job a folder of its own"
-                raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))]) from None
-            return  # a file system without locks
-        self._lock = handle
+        if lock.taken:
+            told = "another process keeps its state there; give each job a folder of its own"
+            raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))])
+        self._lock = lock
 
     def let_go(self) -> None:
         """Lets other processes keep their state there."""
         if self._lock is not None:
-            with suppress(OSError):
-                self._lock_file.unlink()
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     def begin(self) -> None:

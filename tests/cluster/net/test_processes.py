@@ -265,7 +265,7 @@ def test_two_jobs_do_not_keep_their_states_in_one_folder(tmp_path: Path, capsys:
     compiled(tmp_path / "job")
     kept = tmp_path / "kept"
     kept.mkdir()
-    with (kept / "pserver_0.lock").open("w") as other:
+    with (kept / "pserver_0.kept.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(kept)]) == 1
     told = f"{kept / 'pserver_0.kept'}: error[cluster-kept]: another process keeps its state there"
