@@ -151,7 +151,7 @@ def parsed(arguments: list[str]) -> Options | str:
                 return f"{name} takes a value, and is given an empty one"
             if before and before != given:
                 told = f"{name} is given twice; {given[:60]} counts, not {before[:60]}"
-                print(in_one_line(f"pstranspile fluid: warning: {told}"), file=sys.stderr)
+                tell(in_one_line(f"pstranspile fluid: warning: {told}"))
             options = options._replace(**{name[2:]: given})
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"

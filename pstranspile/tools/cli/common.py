@@ -31,7 +31,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import MOST_NAMED, PENDING, clash, telling
+from pstranspile.tools.cli.written import MOST_NAMED, PENDING, clash, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -120,7 +120,7 @@ class _Once(argparse._StoreAction):  # pyright: ignore[reportPrivateUsage]
             before = parser.values_given.setdefault(self.dest, values)
             if before is not values and before != values:  # NaN is not equal to itself
                 counts = f"{str(values)[:_SHOWN]} counts, not {str(before)[:_SHOWN]}"
-                print(in_one_line(f"{parser.prog}: warning: {option} is given twice; {counts}"), file=sys.stderr)
+                say(f"{parser.prog}: warning: {option} is given twice; {counts}")
                 parser.values_given[self.dest] = values
         super().__call__(parser, namespace, values, option)
 
