@@ -146,7 +146,7 @@ def hidden(path: Path) -> list[str]:
         if isinstance(node, ast.ImportFrom) and module.startswith("pstranspile.") and wing(module) != wing(here):
             found += [f"{module}.{a.name}" for a in node.names if a.name[0] == "_" and a.name[:2] != "__"]
             modules |= {a.asname or a.name for a in node.names if f"{module}.{a.name}" in MODULES}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if modules else ():
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             found += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" and node.attr[:2] != "__" else []
     return found

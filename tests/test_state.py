@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -88,26 +89,36 @@ def assigned(tree: ast.AST, own: frozenset[str] = frozenset(("self", "cls"))) ->
         yield from assigned(node, inner)
 
 
-def found_in(*folders: str) -> Iterator[tuple[str, int, str, str]]:
-    for folder in folders:
-        for path in sorted((PACKAGE / folder).rglob("*.py")):
-            file = path.relative_to(PACKAGE).as_posix()
-            for line, owner, name in assigned(ast.parse(path.read_text())):
-                yield file, line, owner, name
+@cache
+def found_anywhere() -> list[tuple[str, int, str, str]]:
+    """Where attributes of others are set in the package: the file, the line, whose, and the attribute's name."""
+    return [
+        (path.relative_to(PACKAGE).as_posix(), *found)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for found in assigned(ast.parse(path.read_text()))
+    ]
+
+
+def found_where_owned() -> list[tuple[str, int, str, str]]:
+    return [found for found in found_anywhere() if found[0].startswith(tuple(f"{folder}/" for folder in OWNED))]
+
+
+def test_every_owned_folder_exists() -> None:
+    assert all((PACKAGE / folder).is_dir() for folder in OWNED)
 
 
 def test_objects_set_their_own_attributes_alone() -> None:
-    found = [one for one in found_in(*OWNED) if (one[0], one[2]) not in EXCEPTIONS]
+    found = [one for one in found_where_owned() if (one[0], one[2]) not in EXCEPTIONS]
     assert not found, "\n".join(f"pstranspile/{file}:{line}: {owner}.{name}" for file, line, owner, name in found)
 
 
 def test_every_exception_is_needed() -> None:
-    assert {(file, owner) for file, _, owner, _ in found_in(*OWNED)} >= EXCEPTIONS.keys()
+    assert {(file, owner) for file, _, owner, _ in found_where_owned()} >= EXCEPTIONS.keys()
 
 
 def test_nobody_sets_what_another_object_is_to_call() -> None:
     """In no folder at all: hooks are listeners (`listen`), or are given to constructors."""
-    found = [(file, line, name) for file, line, _, name in found_in(".") if name.startswith(HOOKS) or name == "turn"]
+    found = [(file, line, name) for file, line, _, name in found_anywhere() if name.startswith(HOOKS) or name == "turn"]
     assert not found
 
 

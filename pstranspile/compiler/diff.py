@@ -9,7 +9,6 @@ attributes `op_callstack`, `op_namescope` and `op_device`. Where things stand in
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import checked, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Attrs, Block, Module, Op, Program, Slots, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import statements
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.printer import op_text, var_parts
@@ -134,7 +134,7 @@ IGNORED = frozenset({"op_callstack", "op_namescope", "op_device"})
 UNORDERED = frozenset({"grad_to_block_id"})
 """Attributes that are lists without a meaningful order."""
 
-_GENERATED = re.compile(r"__control_var@|_generated_var|tmp_dc_output").match
+_GENERATED = Pattern(r"__control_var@|_generated_var|tmp_dc_output").match
 _MASK = "\x00"
 
 

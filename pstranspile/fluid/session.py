@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import signal
 import sys
@@ -26,6 +25,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean
 from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import most_rows
 
 MOST_COMPARED = 1 << 32
@@ -194,7 +194,7 @@ def parsed(arguments: list[str]) -> Options | str:
     return options._replace(script=waiting[0], rest=waiting[1:])
 
 
-_OF_OPTION = re.compile("^(pservers|trainers):? ")
+_OF_OPTION = Pattern("^(pservers|trainers):? ")
 """Matches the beginning of a message about a key of a job that is also an option of the command."""
 
 

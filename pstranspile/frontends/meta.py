@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +28,7 @@ from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, ParameterInfo, Program, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
 
@@ -200,7 +200,7 @@ def _checked(
 
 # The order of declarations: in a ProgramDesc it is that of a hash table, in which nobody finds a variable.
 
-_NUMBER = re.compile("([0-9]+)")
+_NUMBER = Pattern("([0-9]+)")
 
 
 def with_sorted_declarations(module: Module, names: Collection[str]) -> Module:

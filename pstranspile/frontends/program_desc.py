@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from pathlib import PurePosixPath, PureWindowsPath
@@ -26,6 +25,7 @@ from pstranspile.ir.model import (
     TensorType,
     Var,
 )
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.warned import warn
 
@@ -35,10 +35,10 @@ from pstranspile.ir.warned import warn
 CALL_STACK = "op_callstack"
 """The attribute that holds the frames of a stack, each as Python's `traceback` writes it."""
 
-_FRAME = re.compile(r'\s*File "([^\n]+)", line ([0-9]{1,9})(?:, in [^\n]*)?(?:\n|$)').match
-_PADDLE = re.compile(r"(.*[/\\]paddle[/\\])fluid[/\\]framework\.pyc?").fullmatch
-_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]").match
-_LIBRARY = re.compile(
+_FRAME = Pattern(r'\s*File "([^\n]+)", line ([0-9]{1,9})(?:, in [^\n]*)?(?:\n|$)').match
+_PADDLE = Pattern(r"(.*[/\\]paddle[/\\])fluid[/\\]framework\.pyc?").fullmatch
+_INSTALLED = Pattern(r".*[/\\](?:site|dist)-packages[/\\]").match
+_LIBRARY = Pattern(
     r".*[/\\]lib[/\\]python[0-9.]+[/\\](?!(?:site|dist)-packages[/\\])"
     r"|.*[/\\](?:site|dist)-packages[/\\]decorator\.py$"
 ).match

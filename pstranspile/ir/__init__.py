@@ -5,7 +5,7 @@ the place in the source that it came from; an error in it is reported as a `Diag
 
 Other wings use `model` (programs), `types`, `attributes` and `distribution` (what programs hold), `diagnostics`,
 `codes`, `warned` and `expect` (findings), `frozen`, `passes` and `collector`, `table_rules`, `json_text`, `reading`,
-`file_kinds`, `required`, `describe` and `layout` (texts of files and messages), `starting` (signals while a command
-starts), and `text` (the reader and the printer). Its own are `text.diagnose` and `text.statement`. Read `model.py`
-first.
+`file_kinds`, `required`, `describe`, `layout` and `patterns` (texts of files and messages), `starting` (signals while a
+command starts), and `text` (the reader and the printer). Its own are `text.diagnose` and `text.statement`. Read
+`model.py` first.
 """

@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 from pstranspile.ir.codes import CODES, Code
 from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
+from pstranspile.ir.patterns import Pattern
 
 # Text from elsewhere, such as names in messages and files, made safe for a terminal or a log.
 
@@ -30,7 +31,7 @@ The list is fixed because `str.isprintable` changes with the Unicode tables of t
 MOST = 200
 """The number of characters of a text that `visible` shows by default."""
 
-_HIDDEN = re.compile(f"[{HIDDEN}]")
+_HIDDEN = Pattern(f"[{HIDDEN}]")
 """Matches one of these characters: a file may contain anything, but a terminal must not get it."""
 
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -234,7 +235,7 @@ def _require_code(caller: str, code: str) -> None:
         raise ValueError(f"{caller} takes a code of words in lower case, such as 'my-rule', not {code!r}{hint}")
 
 
-_CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_CODE = Pattern(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """The form of a code: words in lower case that are joined by hyphens."""
 
 

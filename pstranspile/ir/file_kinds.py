@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from pstranspile.ir.diagnostics import did_you_mean, visible
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import open_regular
 
 
@@ -66,17 +67,17 @@ _DESC = FileKind("a serialized ProgramDesc", "`pstranspile import` makes text of
 
 _SAVED = FileKind("what torch.save has written", "docs/reference/api.md has pstranspile.torch, which traces the model")
 
-_TEXTS: tuple[tuple[re.Pattern[str], FileKind], ...] = (
-    (re.compile(r"ir\s+\d+|program\s+@"), PROGRAM),
+_TEXTS: tuple[tuple[Pattern[str], FileKind], ...] = (
+    (Pattern(r"ir\s+\d+|program\s+@"), PROGRAM),
     (
-        re.compile(r'\{"form": "pstranspile-record-'),
+        Pattern(r'\{"form": "pstranspile-record-'),
         FileKind("a record of a run", "`pstranspile run --replay` takes it"),
     ),
-    (re.compile(r"plan[ \t]+[0-9]+\s"), FileKind("the plan of a job", "--plan takes it")),
-    (re.compile(r"module\s*\{|\"builtin\.module\""), FileKind("MLIR")),
-    (re.compile(r"(?:strict\s+)?(?:di)?graph\s[^\n]*\{"), FileKind("a drawing for Graphviz")),
-    (re.compile(r"flowchart\s"), FileKind("a drawing for Mermaid")),
-    (re.compile(r"<!DOCTYPE|<\?xml|<html|<svg", re.IGNORECASE), FileKind("a page or a picture of XML")),
+    (Pattern(r"plan[ \t]+[0-9]+\s"), FileKind("the plan of a job", "--plan takes it")),
+    (Pattern(r"module\s*\{|\"builtin\.module\""), FileKind("MLIR")),
+    (Pattern(r"(?:strict\s+)?(?:di)?graph\s[^\n]*\{"), FileKind("a drawing for Graphviz")),
+    (Pattern(r"flowchart\s"), FileKind("a drawing for Mermaid")),
+    (Pattern(r"<!DOCTYPE|<\?xml|<html|<svg", re.IGNORECASE), FileKind("a page or a picture of XML")),
 )
 """Patterns of the beginnings of text files, after comments, by kind."""
 
@@ -92,7 +93,7 @@ SCRIPT = FileKind(
 )
 """Text that Python runs."""
 
-_CODE = re.compile(r"(?m)^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+|@\w+|#!.*python)")
+_CODE = Pattern(r"(?m)^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+|@\w+|#!.*python)")
 
 _MOST = 1 << 16
 """The number of bytes of a file that are examined."""

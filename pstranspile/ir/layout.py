@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+from pstranspile.ir.patterns import Pattern
+
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
-_PIECES = re.compile(_STRING + r"|#[^\n]*|[\[({]|[\])}]")
+_PIECES = Pattern(_STRING + r"|#[^\n]*|[\[({]|[\])}]")
 
 BLANKS = " \t\r"
 """The blanks of a line, those of the grammar (`SPACE`). A line ends only at a newline.
@@ -28,7 +29,7 @@ def cut_comment(line: str) -> tuple[str, str, int]:
     return line.rstrip(BLANKS), "", depth
 
 
-_HEAD = re.compile(rf"[{BLANKS}]*(?:block[{BLANKS}]*\^|program[{BLANKS}]*@)").match
+_HEAD = Pattern(rf"[{BLANKS}]*(?:block[{BLANKS}]*\^|program[{BLANKS}]*@)").match
 
 
 def is_head(code: str) -> bool:
@@ -52,7 +53,7 @@ def statement_length(lines: list[str], start: int, cut: Callable[[str], tuple[st
     return 1
 
 
-_BEGINS = re.compile(
+_BEGINS = Pattern(
     rf'[{BLANKS}]*(?:\}}|(?:[A-Za-z_][A-Za-z0-9_.@]*|"[^"]*")[{BLANKS}]*'
     rf"(?:[({{%^@#]|->|:(?![{BLANKS}]*[a-z]+[{BLANKS}]*=)|$))"
 ).match
@@ -63,7 +64,7 @@ def begins_statement(line: str) -> bool:
     return _BEGINS(line) is not None
 
 
-_CLOSED = re.compile(rf'[^"]*(?:{_STRING}[^"]*)*').fullmatch
+_CLOSED = Pattern(rf'[^"]*(?:{_STRING}[^"]*)*').fullmatch
 
 
 def statement_text(lines: list[str], start: int) -> str | None:
@@ -87,7 +88,7 @@ def statement_text(lines: list[str], start: int) -> str | None:
 WIDTH = 200
 """Longer statements are printed on several lines."""
 
-_COMMAS = re.compile(rf"""{_STRING}|\[(?!%)[^\]"]*(?:{_STRING}[^\]"]*)*\]|(?P<comma>,) """)
+_COMMAS = Pattern(rf"""{_STRING}|\[(?!%)[^\]"]*(?:{_STRING}[^\]"]*)*\]|(?P<comma>,) """)
 
 
 def all_wrapped(statements: Sequence[str]) -> Iterable[str]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from io import BufferedReader
 from typing import BinaryIO
 
+from pstranspile.ir.patterns import Pattern
+
 _AT_ONCE = 1 << 20
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ADDRESS = Pattern(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_address(path: str) -> bool:

@@ -7,7 +7,6 @@ have the same names, and delete them as outdated: it is refused before its first
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from pstranspile.cluster.checkpoint.manifest import (
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import require_local
 from pstranspile.runtime.files.outputs import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
 
@@ -41,7 +41,7 @@ LOCK = ".lock"
 ALONE = "alone"
 """The mode in the manifest of a run on one machine."""
 
-_STEP = re.compile(r"step_([0-9]{8,})")
+_STEP = Pattern(r"step_([0-9]{8,})")
 
 
 class Identity(NamedTuple):

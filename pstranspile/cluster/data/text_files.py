@@ -16,6 +16,7 @@ from pstranspile.cluster.data.tables import chunk_of, reading, require_widths, t
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array
 
@@ -118,7 +119,7 @@ def _has_returns(file: str) -> bool:
     return bool(last)
 
 
-_LINE_END = re.compile(rb"\r(?!\n)|\n")
+_LINE_END = Pattern(rb"\r(?!\n)|\n")
 """Matches a line feed, and a carriage return without one."""
 
 
@@ -463,14 +464,14 @@ class _Block:
 
 # CSV and JSON lines: blocks of lines that Arrow parses; bad lines are found by bisection.
 
-_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_HEXADECIMAL = Pattern(r"0[xX][0-9a-fA-F]{1,16}")
 """Matches a hexadecimal number of 64 bits, which Arrow reads too."""
 
-_LARGE = re.compile(rb"\d{19}")
+_LARGE = Pattern(rb"\d{19}")
 """Matches nineteen digits in a row: the least length of an id that may be too large for int64."""
 
 
-_NUMBERED = re.compile(r"In CSV column #([0-9]+): ")
+_NUMBERED = Pattern(r"In CSV column #([0-9]+): ")
 """Matches the beginning of Arrow's message about a column with a value that it can't convert; the number is counted
 from 0.
 """
@@ -485,10 +486,10 @@ class Why(NamedTuple):
     column: int = 0
 
 
-_OF_CELLS = re.compile(r"Expected ([0-9]+) columns, got ([0-9]+)")
+_OF_CELLS = Pattern(r"Expected ([0-9]+) columns, got ([0-9]+)")
 """Matches Arrow's message about a row of CSV with too many or too few cells."""
 
-_OF_A_CELL = re.compile(
+_OF_A_CELL = Pattern(
     r"(?P<name>.*?): (?:CSV conversion error to (?P<kind>\S+): invalid value '(?P<value>.*)'"
     r"|Failed to parse string: '(?P<word>.*)' as a scalar of type (?P<type>\S+))",
     re.DOTALL,
@@ -682,7 +683,7 @@ class LineReader:
 _MARK = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, with which a text may begin."""
 
-_NULL = re.compile(rb"(?:^|[}\n\xbf])[ \t\r]*null")
+_NULL = Pattern(rb"(?:^|[}\n\xbf])[ \t\r]*null")
 """Matches a null that may be a JSON value of its own: on a line, or after an object."""
 
 

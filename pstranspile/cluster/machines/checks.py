@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
@@ -15,6 +14,7 @@ from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, listed, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import MAIN, Op, Program, Role
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of
 
 # Checks before the run for barriers that can never be met.
@@ -152,7 +152,7 @@ def _sent(program: Program) -> dict[str, set[str]]:
 # Checks before the run for programs that can't work in a cluster: lists of ops that don't match, servers of different
 # modes, and ops of trainers at a point where a synchronous server can't take their messages.
 
-_NUMBER = re.compile(r"(\d+)$")
+_NUMBER = Pattern(r"(\d+)$")
 
 
 def _by_number(name: str) -> tuple[int, str]:

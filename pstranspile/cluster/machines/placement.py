@@ -7,7 +7,6 @@ who asks first. Here every row starts with what it has on one machine.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -24,6 +23,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -192,7 +192,7 @@ def merged(values: Sequence[Value], *, adds: bool) -> Value:
     return total
 
 
-_SLICE = re.compile(r"^(.+)\.block(\d+)$")
+_SLICE = Pattern(r"^(.+)\.block(\d+)$")
 
 
 def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) -> list[DistributedVar]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -11,6 +10,7 @@ from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError
 from pstranspile.ir.expect import checked, expect, expect_fields, expect_word
 from pstranspile.ir.file_kinds import kind_of
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.run.feeds import near
 
@@ -168,7 +168,7 @@ def line_of(event: Event) -> str:
 MOST_CHANCE = 0.9
 """The largest chance of a fault of messages, as some messages must arrive."""
 
-_DIGITS = re.compile("[0-9]{1,15}").fullmatch
+_DIGITS = Pattern("[0-9]{1,15}").fullmatch
 _MAX_BYTES = 16 << 20
 
 Words: TypeAlias = "Sequence[str]"

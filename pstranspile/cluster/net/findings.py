@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -12,12 +11,13 @@ from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, listed
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Program, Role
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ops.textual import print_module
 
 MOST = 20
 """The most findings that a process reports."""
 
-_WHERE = re.compile(r"on (trainer_[0-9]+|pserver_[0-9]+)(, .+)?")
+_WHERE = Pattern(r"on (trainer_[0-9]+|pserver_[0-9]+)(, .+)?")
 """Matches the note that names the machine of a finding, and its step."""
 
 
@@ -57,7 +57,7 @@ def _location(held: Sequence[Any] | None) -> Location | None:
     return None if held is None else Location(held[0], held[1], held[2], _location(held[3]))
 
 
-_PROGRAMS = re.compile(r"(?<![^/\\])trainer_[0-9]+(?=\.[^/\\]*$)")
+_PROGRAMS = Pattern(r"(?<![^/\\])trainer_[0-9]+(?=\.[^/\\]*$)")
 """Matches a trainer's name in the name of a file with its programs."""
 
 Moved = Callable[[Location], Location]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from pstranspile.compiler.folders import files_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
 from pstranspile.ir.expect import checked, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Location, Role
+from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import START_FILE, require_writable_folder, work_folder, write_outputs
 from pstranspile.runtime.run.files import arrays_as_bytes
@@ -292,7 +292,7 @@ def token_of_job() -> Generator[None]:
             os.environ[_TOKEN] = before
 
 
-_LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")
+_LOGS = Pattern(r"(pserver|trainer)_[0-9]+\.log")
 
 
 @contextmanager

@@ -10,7 +10,6 @@ The parts lie in a folder that all servers see, until a checkpoint has been asse
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -38,6 +37,7 @@ from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.telling import tell
 from pstranspile.ir.diagnostics import DiagnosticError, shell_word, visible
+from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.files.outputs import locked
 from pstranspile.runtime.run.scope import own_copy
 
@@ -152,7 +152,7 @@ def _checked(folder: str, names: Sequence[str], path: str) -> str:
     return real
 
 
-_PART = re.compile(r"([^.]+)\.(end\.)?([0-9]+)\.part")
+_PART = Pattern(r"([^.]+)\.(end\.)?([0-9]+)\.part")
 
 
 class CheckpointPlan(NamedTuple):

@@ -7,7 +7,6 @@ import errno
 import itertools
 import json
 import os
-import re
 import selectors
 import signal
 import socket
@@ -22,6 +21,7 @@ from typing import IO, Any
 
 from pstranspile.cluster.net.metrics import Known
 from pstranspile.cluster.net.status import DONE, PARENT, STATUS, WATCHED
+from pstranspile.ir.patterns import Pattern
 
 # Folders of logs: logs of an earlier run are moved away, and two runs never write into one folder at once.
 
@@ -36,7 +36,7 @@ class LogsTaken(OSError):
 
 
 @contextmanager
-def log_folder(folder: Path, names: re.Pattern[str]) -> Generator[Path | None]:
+def log_folder(folder: Path, names: Pattern[str]) -> Generator[Path | None]:
     """Makes a folder for logs, and locks it until the end of the block.
 
     Files in it whose names match are logs of an earlier run: they are moved into a new subfolder, `earlier_1` or the
@@ -66,7 +66,7 @@ def _lock(folder: Path) -> int | None:
     return handle
 
 
-def _set_apart(folder: Path, names: re.Pattern[str]) -> Path | None:
+def _set_apart(folder: Path, names: Pattern[str]) -> Path | None:
     old = sorted(path for path in folder.iterdir() if names.fullmatch(path.name) and path.is_file())
     if not old:
         return None
@@ -79,7 +79,7 @@ def _set_apart(folder: Path, names: re.Pattern[str]) -> Path | None:
     return kept
 
 
-_FIRST_ERROR_LINE = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
+_FIRST_ERROR_LINE = Pattern(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
 """Matches the first line of an error in a log; the lines after it belong to it."""
 
 GRACE = 5.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 
 AUTHORITY = "ca.crt"
 """The file with the certificate of the authority that has signed all certificates of the job."""
@@ -227,7 +227,7 @@ def reason_of(problem: OSError, shaking: bool) -> str:
     return f"TLS: {text}" if isinstance(problem, ssl.SSLError) else text
 
 
-_ALERT = re.compile(r"^(sslv3|tlsv1|tlsv13) alert ")
+_ALERT = Pattern(r"^(sslv3|tlsv1|tlsv13) alert ")
 
 
 def plain(reason: str) -> str:
@@ -240,7 +240,7 @@ def plain(reason: str) -> str:
     return os.strerror(int(number[1])) if number else _AROUND.sub("", reason)
 
 
-_NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
+_NUMBER, _AROUND = Pattern(r"\[Errno ([1-9][0-9]{0,3})\]"), Pattern(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
 
 
 class _Received(local):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -18,6 +17,7 @@ from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location, Op, Origin, Program
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE
 
@@ -165,7 +165,7 @@ def _origins(record: Record, runs: Iterable[Run], program: str, block: int) -> I
             yield Origin(source, index, number, record.place(source, index, number), rule)
 
 
-_NUMBERED = re.compile(r"(trainer|pserver)_(\d+)")
+_NUMBERED = Pattern(r"(trainer|pserver)_(\d+)")
 _ADVICE = "compile again, or explain the source: pstranspile explain INPUT ...job options..."
 
 

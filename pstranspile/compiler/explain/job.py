@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from pstranspile.compiler.explain.answers import Place, ops_of
 from pstranspile.ir.diagnostics import alike
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.printer import op_text
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.textual import LANGUAGE
@@ -247,7 +247,7 @@ class ExplainedJob:
         return Place(machine, program, block, number)
 
 
-_PLACE = re.compile(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>[0-9]{1,9})(?=#))?#?(?P<number>[0-9]{1,9})")
+_PLACE = Pattern(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>[0-9]{1,9})(?=#))?#?(?P<number>[0-9]{1,9})")
 
 
 def _near(name: str, known: list[str], otherwise: str) -> str:

@@ -24,6 +24,7 @@ from pstranspile.compiler.job.modes import (
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, warning, wrong_codes
 from pstranspile.ir.expect import is_whole, suggesting
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import parse_table
 
 __all__ = ["Job", "JobError", "job_warnings"]
@@ -43,7 +44,7 @@ MAX_MACHINES = 10_000
 programs.
 """
 
-_HOST = re.compile(r"[^\s:/,\[\]\"'%]+")
+_HOST = Pattern(r"[^\s:/,\[\]\"'%]+")
 
 
 def parse_endpoint(text: str) -> str:

@@ -18,6 +18,7 @@ from pstranspile.ir.expect import checked, expect, path_of
 from pstranspile.ir.file_kinds import beginning, kind_of
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 
 MAX_BYTES = 16 << 20
@@ -156,7 +157,7 @@ def _parse_json(file: str, text: str) -> object:
         raise JobError([error("job-file", f"not valid JSON: {fault.reason}", where)]) from None
 
 
-_DEEP = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""")
+_DEEP = Pattern(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""")
 """Matches a dotted key for which the TOML library would take minutes and gigabytes; a job has no tables at all."""
 
 
@@ -221,7 +222,7 @@ def _locate(file: str, text: str, key: str) -> Location:
     return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
-_GIVES = re.compile(r"[\"']?\s*[=:\].]").match
+_GIVES = Pattern(r"[\"']?\s*[=:\].]").match
 
 
 def _begins(text: str, at: int) -> bool:

@@ -28,6 +28,7 @@ from pstranspile.ir.diagnostics import (
 from pstranspile.ir.expect import checked, expect_fields, path_of, wrong_type
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_named, read_regular
 
 _Value = TypeVar("_Value")
@@ -118,17 +119,17 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 _WIDTH = r"[ \t]+"
 _NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
 _SERVER = r'("(?:[^"\\]|\\.)*")'
-_SLICE = re.compile(
+_SLICE = Pattern(
     rf"slice{_WIDTH}{_NAME}{_WIDTH}rows{_WIDTH}(\d{{1,18}})\.\.(\d{{1,18}})(?:{_WIDTH}->{_WIDTH}{_NAME})?"
     rf"{_WIDTH}@{_WIDTH}{_SERVER}",
     re.ASCII,
 )
-_WHOLE = re.compile(rf"whole{_WIDTH}{_NAME}(?:{_WIDTH}->{_WIDTH}{_NAME})?{_WIDTH}@{_WIDTH}{_SERVER}", re.ASCII)
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
-_JOB = re.compile(rf"job{_WIDTH}mode=(\S+){_WIDTH}trainers=(\d{{1,18}}){_WIDTH}pservers=(\[.*\])", re.ASCII)
-_SOURCE = re.compile(rf"source{_WIDTH}(\S+)")
-_VERSION = re.compile(rf"plan{_WIDTH}(\d+)", re.ASCII)
-_BEFORE_COMMENT = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*(?=#|$)')
+_WHOLE = Pattern(rf"whole{_WIDTH}{_NAME}(?:{_WIDTH}->{_WIDTH}{_NAME})?{_WIDTH}@{_WIDTH}{_SERVER}", re.ASCII)
+_STRINGS = Pattern(r'"(?:[^"\\]|\\.)*"')
+_JOB = Pattern(rf"job{_WIDTH}mode=(\S+){_WIDTH}trainers=(\d{{1,18}}){_WIDTH}pservers=(\[.*\])", re.ASCII)
+_SOURCE = Pattern(rf"source{_WIDTH}(\S+)")
+_VERSION = Pattern(rf"plan{_WIDTH}(\d+)", re.ASCII)
+_BEFORE_COMMENT = Pattern(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*(?=#|$)')
 
 VERSION = 1
 """The version of the format of plans, as text and as JSON."""

@@ -112,9 +112,12 @@ def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
 
 def checked(function: Function) -> Function:
     """The layer with a check of its arguments, according to the table, before each call."""
-    name, order = function.__name__, list(inspect.signature(function).parameters)
-    accepted = _table().get(name, {}).items()
-    places = [(order.index(parameter), parameter, taken) for parameter, taken in accepted if parameter in order]
+    name = function.__name__
+    accepted = _table().get(name)
+    if not accepted:
+        return function
+    order = list(inspect.signature(function).parameters)
+    places = [(order.index(parameter), parameter, taken) for parameter, taken in accepted.items() if parameter in order]
     if not places:
         return function
 
@@ -230,13 +233,13 @@ def adapt(function: Function, text: str, also: str = "", *, called: str = "", **
     `renamed` has the parameters that have other names in Fluid. Parameters that `function` lacks must keep their
     defaults (NotHere), except those that change no value, and those in `also`.
     """
-    signature, own = signature_of(text), inspect.signature(function).parameters
+    signature = signature_of(text)
     names = {fluid: core for core, fluid in renamed.items()}
     ignored = {*HARMLESS, *also.replace(",", " ").split()}
 
     def layer(*args: Any, **options: Any) -> Any:
         given = bound(layer.__name__, signature, args, options)
-        draft = live()
+        draft, own = live(), _parameters(function)
         taken: dict[str, Any] = {"draft": draft} if "draft" in own else {}
         for name, value in given.items():
             core = names.get(name, name)
@@ -249,6 +252,12 @@ def adapt(function: Function, text: str, also: str = "", *, called: str = "", **
             return wrap(function(**taken))
 
     return _dressed(layer, called or function.__name__, signature, inspect.getdoc(function))
+
+
+@cache
+def _parameters(function: Function) -> frozenset[str]:
+    """The names of a function's parameters, which are found out when a layer is first called: a script uses few."""
+    return frozenset(inspect.signature(function).parameters)
 
 
 def _argument(draft: LiveDraft, name: str, value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +11,9 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import nn, ops, tensor
 from pstranspile.fluid.param_attr import attr_of
+from pstranspile.ir.patterns import Pattern
 
-_WORDS = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
+_WORDS = Pattern(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 """Matches the beginning of a word in a class's name, by Fluid's rule."""
 
 

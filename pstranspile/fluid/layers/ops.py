@@ -5,7 +5,6 @@ Layers generated from the declaration of an op are those of Fluid's `layers.laye
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +14,10 @@ from pstranspile.fluid.layers.adapt import adapt, one_op
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.layers import basic, nn, tensor
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import schema_of
 
-_HUMP = re.compile(r"(?<=[^_])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])")
+_HUMP = Pattern(r"(?<=[^_])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _convert_(name: str) -> str:

@@ -22,6 +22,7 @@ from pstranspile.fluid.running.talking import talks
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.model import Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.warned import warn
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import rows_of
@@ -34,7 +35,7 @@ from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
 # that two programs that are built alike start alike, a variable draws the numbers that it would draw if its program
 # were the first.
 
-_COUNTED = re.compile(r"(.*?)_(\d+)(?=\.|\Z)", re.DOTALL)
+_COUNTED = Pattern(r"(.*?)_(\d+)(?=\.|\Z)", re.DOTALL)
 """Matches a name that contains the number of a counter: `fc_5.w_0` is the sixth `fc`."""
 
 

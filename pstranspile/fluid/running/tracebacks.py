@@ -5,7 +5,6 @@ call.
 from __future__ import annotations
 
 import linecache
-import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, did_you_mean, nearest, render
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 
 _PACKAGE = str(Path(__file__).parents[2])
 _LIBRARY = sysconfig.get_paths()["stdlib"]
@@ -88,7 +88,7 @@ def traceback_of(problem: BaseException) -> str:
     return "".join(shown.format())
 
 
-_NOT_IMPORTED = re.compile(r"cannot import name '([^']+)' from '([^']+)'")
+_NOT_IMPORTED = Pattern(r"cannot import name '([^']+)' from '([^']+)'")
 
 
 def _name_of_paddle(module: str) -> str:

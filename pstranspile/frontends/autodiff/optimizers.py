@@ -29,6 +29,7 @@ from pstranspile.frontends.autodiff.schedules import (
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import OpRole, VarKind
 
 # Weight decay: terms added to gradients.
@@ -60,7 +61,7 @@ class L2(NamedTuple):
 Regularizer: TypeAlias = L1 | L2
 """A term added to a gradient."""
 
-_WRITTEN = re.compile(r"L([12])Decay, regularization_coeff=(\S+)\Z")
+_WRITTEN = Pattern(r"L([12])Decay, regularization_coeff=(\S+)\Z")
 
 
 def parse_regularizer(text: str) -> Regularizer:

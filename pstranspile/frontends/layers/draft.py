@@ -22,6 +22,7 @@ from pstranspile.ir.attributes import (
 )
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op, typed_slots
@@ -30,7 +31,7 @@ from pstranspile.ops.shapes import Types, infer_types
 
 # Fluid's generated names: counters for variables, and a tree of scopes for ops.
 
-_NUMBERED = re.compile(r"(.*)_(\d+)\Z", re.DOTALL)
+_NUMBERED = Pattern(r"(.*)_(\d+)\Z", re.DOTALL)
 
 
 class Names:

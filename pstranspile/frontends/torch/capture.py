@@ -7,7 +7,6 @@ import inspect
 import io
 import itertools
 import logging
-import re
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
+from pstranspile.ir.patterns import Pattern
 
 
 def torch_library(part: str = "torch") -> Any:
@@ -197,10 +197,10 @@ def _require_parts(tensors: Mapping[str, Any], parts: int) -> None:
             raise DiagnosticError([error("torch-batch", message, calling_line(), notes=[Note(near)])])
 
 
-_BATCH = re.compile(r"L\['batch'\]")
+_BATCH = Pattern(r"L\['batch'\]")
 """The name `batch` that guards of a non-strict export use; guards of a strict one have `flat_args` in its place."""
 
-_MANY = re.compile(r"(?:<=|>|<|>=) 25$")
+_MANY = Pattern(r"(?:<=|>|<|>=) 25$")
 """The end of the condition by which `cdist` chooses the faster of two equivalent computations."""
 
 
@@ -441,7 +441,7 @@ class Guard(NamedTuple):
         return _SIZE.sub(lambda made: f"{names[int(made[1])]}.shape[{made[2]}]", self.text)
 
 
-_SIZE = re.compile(r"L\['flat_args'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
+_SIZE = Pattern(r"L\['flat_args'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 
 
 class _Sized(NamedTuple):

@@ -15,14 +15,15 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, listed
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 
 # Places in the user's code.
 
 
-_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
+_FRAME = Pattern(r'\s*File "([^"]+)", line (\d+), in ')
 """The line of a stack that names a frame."""
 
-_MARKS = re.compile(r"\s*([\^~]+)\s*$")
+_MARKS = Pattern(r"\s*([\^~]+)\s*$")
 """The line under a quoted line of code that marks an expression in it."""
 
 _OURS = str(Path(__file__).parents[2])
@@ -31,7 +32,7 @@ _OURS = str(Path(__file__).parents[2])
 _PYTHON = sysconfig.get_path("stdlib")
 """The folder of Python's own modules."""
 
-_LIBRARY = re.compile(rf".*[/\\](?:site|dist)-packages[/\\]|<|(?:{re.escape(_OURS)}|{re.escape(_PYTHON)})[/\\]")
+_LIBRARY = Pattern(rf".*[/\\](?:site|dist)-packages[/\\]|<|(?:{re.escape(_OURS)}|{re.escape(_PYTHON)})[/\\]")
 """The beginning of the path of a file that is not the user's: packages, Python's, this one's, and `<...>`."""
 
 
@@ -72,7 +73,7 @@ def is_own(file: str) -> bool:
     return _LIBRARY.match(file) is None
 
 
-_TRACER = re.compile(r"[/\\]torch[/\\](?:_dynamo|_export|export|fx)[/\\]")
+_TRACER = Pattern(r"[/\\]torch[/\\](?:_dynamo|_export|export|fx)[/\\]")
 """The folders of torch's tracer in the paths of files."""
 
 
@@ -169,10 +170,10 @@ def _parameters(takes: inspect.Signature) -> str:
 # Models that torch refuses.
 
 
-_RAISED = re.compile(r"raised exception (.+)", re.DOTALL)
+_RAISED = Pattern(r"raised exception (.+)", re.DOTALL)
 """Torch's words for an exception of the user's code."""
 
-_FIXED = re.compile(r"Constraints violated.*specialized it to be a constant \((\d+)\)", re.DOTALL)
+_FIXED = Pattern(r"Constraints violated.*specialized it to be a constant \((\d+)\)", re.DOTALL)
 """Torch's words for code that takes one number of rows only."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -36,6 +35,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counte
 from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops.programs.modules import STEP
 from pstranspile.ops.shapes import ShapeError
@@ -304,7 +304,7 @@ def _expect_arguments(
     expect(source, str, "source", "a text FILE.py:NAME")
 
 
-_MARKED = re.compile(r"@[A-Z_]+")
+_MARKED = Pattern(r"@[A-Z_]+")
 """What names of a program mark gradients and counters with, such as `w@GRAD`."""
 
 

@@ -18,6 +18,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.layout import BLANKS, begins_statement, statement_length
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import VERSION, quote
 from pstranspile.ir.text.statement import Context, did_you_mean
 
@@ -52,10 +53,10 @@ def grammar_parser() -> Any:
 
 
 # Invisible characters: control characters, blanks of Unicode, marks without width.
-_UNSEEN = re.compile(
+_UNSEEN = Pattern(
     "[\x00-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffd\ud800-\udfff]"
 )
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
+_CONTROL = Pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
 
 _WORDS = {
     "WORD": "a name",
@@ -135,7 +136,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     return error("syntax", message + hint, Location(context.file, line, column), focus=focus)
 
 
-_COMMENT = re.compile(r'//|/\*|\*/|\(\*|<!--|;|--|!|"""|%+(?=[ \t])')
+_COMMENT = Pattern(r'//|/\*|\*/|\(\*|<!--|;|--|!|"""|%+(?=[ \t])')
 """Matches what comments begin with in other languages (or end with)."""
 
 
@@ -155,8 +156,8 @@ def _sign_of_comment(text: str, position: int) -> str:
 
 
 # An attribute with `:` where `=` belongs, up to the place where the text is refused: `{axis: ` or `{axis: true`.
-_COLON = re.compile(r'[{,]\s*("(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.@]*)[ \t]*:[ \t]*([A-Za-z_][\w.@]*)?[ \t]*$')
-_VALUE = re.compile(r'\[[^\]\n]*\]|"(?:[^"\\\n]|\\.)*"|[^\s,}"]+')
+_COLON = Pattern(r'[{,]\s*("(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.@]*)[ \t]*:[ \t]*([A-Za-z_][\w.@]*)?[ \t]*$')
+_VALUE = Pattern(r'\[[^\]\n]*\]|"(?:[^"\\\n]|\\.)*"|[^\s,}"]+')
 _SHOWN = 40
 """Characters of a value that a hint quotes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.ir.attributes import AttrKind, BlockRef, BlockRefs, Floats, kind_of, same_attr
 from pstranspile.ir.layout import BLANKS, all_wrapped, cut_comment, is_head, wrapped
 from pstranspile.ir.model import MAX_DEPTH, Attrs, Block, Module, Op, Program, Slots, TensorType, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import Statement, statements
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
@@ -402,8 +402,8 @@ def print_program(program: Program, program_name: str, language: Language) -> st
 # A comment on lines of its own goes with the statement that follows it, a comment at the end of a line with the
 # statement on that line. The comments inside a statement written on several lines go before it.
 
-_PROGRAM = re.compile(rf"program[{BLANKS}]*@").match
-_BLOCK = re.compile(rf"block[{BLANKS}]*\^").match
+_PROGRAM = Pattern(rf"program[{BLANKS}]*@").match
+_BLOCK = Pattern(rf"block[{BLANKS}]*\^").match
 
 
 class Written(NamedTuple):

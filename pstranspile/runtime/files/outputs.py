@@ -20,6 +20,7 @@ from weakref import finalize
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import open_regular, read_regular, require_local
 
 # Folders in which output is prepared: hidden, locked while their process lives, and renamed to their place at once.
@@ -220,7 +221,7 @@ _MOST_OF_A_PLAN = 1 << 30
 """The most bytes that the file of a plan may have."""
 
 _WORK_PREFIX = ".pstranspile-"
-_ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
+_ROLE_FILE = Pattern(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
 
 
 Content: TypeAlias = bytes | Sequence[bytes | memoryview]
@@ -320,7 +321,7 @@ class _Kind(NamedTuple):
     """
 
     called: str
-    begins: re.Pattern[bytes]
+    begins: Pattern[bytes]
     holds: Callable[[bytes, Path], bool] = lambda beginning, file: True
 
 
@@ -345,33 +346,33 @@ _TEXT = rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*"
 """Matches what may precede the first statement of a text: a byte order mark, blanks and comments."""
 
 _KINDS: Mapping[str, _Kind] = {
-    "npz": _Kind("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06"), _holds_arrays),
-    "png": _Kind("picture of a run", re.compile(rb"\x89PNG(?s:.){1,512}tEXtSoftware\0pstranspile")),
+    "npz": _Kind("archive of arrays", Pattern(rb"PK\x03\x04|PK\x05\x06"), _holds_arrays),
+    "png": _Kind("picture of a run", Pattern(rb"\x89PNG(?s:.){1,512}tEXtSoftware\0pstranspile")),
     "svg": _Kind(
         "picture of a run",
-        re.compile(
+        Pattern(
             rb"\s*(?:<\?xml (?s:.){1,2048}<dc:title>pstranspile</dc:title>"
             rb'|<svg xmlns="[^"]*" width="[0-9.]+" height="[0-9.]+" viewBox="[^"]*" '
             rb'font-family="sans-serif" font-size="11">\n)'
         ),
     ),
     "html": _Kind(
-        "page of pstranspile", re.compile(rb'\s*<!DOCTYPE html>(?s:.){1,1024}<meta name="generator" content="pst')
+        "page of pstranspile", Pattern(rb'\s*<!DOCTYPE html>(?s:.){1,1024}<meta name="generator" content="pst')
     ),
-    "trace": _Kind("trace of a run", re.compile(rb'\s*\{\s*"(?:displayTimeUnit|traceEvents)"')),
-    "record": _Kind("record of a run", re.compile(rb'\{"form": "pstranspile-record-')),
-    "meta": _Kind("metadata of an exported program", re.compile(rb'\s*\{\s*"random_seed"'), _says_written),
-    "ir": _Kind("text of a program", re.compile(_TEXT + rb"(?:ir[ \t]+[0-9]+\s|program[ \t]+@)")),
-    "plan": _Kind("plan", re.compile(_TEXT + rb"plan[ \t]+[0-9]+\s")),
-    "counts": _Kind("counts of ids", re.compile(rb'\s*\{\s*"version": [0-9]+,\s*"batch_rows": ')),
-    "plan.json": _Kind("plan in JSON", re.compile(rb'\s*\{\s*"version": [0-9]+,\s*"source": "sha256:')),
-    "pb": _Kind("ProgramDesc", re.compile(rb"\n[\x80-\xff]{0,4}[\0-\x7f]\x08\0\x10(?:\xff{9}\x01|\0)")),
-    "onnx": _Kind("ONNX model of pstranspile", re.compile(rb"\x08[\x01-\x7f]\x12\x0bpstranspile")),
-    "mlir": _Kind("MLIR of a program", re.compile(rb'"builtin\.module"\(\) \(\{\s*(?:"fluid\.|\}\))')),
-    "dot": _Kind("drawing of a program", re.compile(rb'digraph "[^\n]*" \{\n  rankdir=LR;\n')),
-    "mmd": _Kind("drawing of a program", re.compile(rb"flowchart LR\n(?:  (?:var|op|subgraph block)_|\s*$)")),
-    "chart": _Kind("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
-    "values": _Kind("file of a variable", re.compile(rb"\0{4}[\0-\x1f]\0{7}")),
+    "trace": _Kind("trace of a run", Pattern(rb'\s*\{\s*"(?:displayTimeUnit|traceEvents)"')),
+    "record": _Kind("record of a run", Pattern(rb'\{"form": "pstranspile-record-')),
+    "meta": _Kind("metadata of an exported program", Pattern(rb'\s*\{\s*"random_seed"'), _says_written),
+    "ir": _Kind("text of a program", Pattern(_TEXT + rb"(?:ir[ \t]+[0-9]+\s|program[ \t]+@)")),
+    "plan": _Kind("plan", Pattern(_TEXT + rb"plan[ \t]+[0-9]+\s")),
+    "counts": _Kind("counts of ids", Pattern(rb'\s*\{\s*"version": [0-9]+,\s*"batch_rows": ')),
+    "plan.json": _Kind("plan in JSON", Pattern(rb'\s*\{\s*"version": [0-9]+,\s*"source": "sha256:')),
+    "pb": _Kind("ProgramDesc", Pattern(rb"\n[\x80-\xff]{0,4}[\0-\x7f]\x08\0\x10(?:\xff{9}\x01|\0)")),
+    "onnx": _Kind("ONNX model of pstranspile", Pattern(rb"\x08[\x01-\x7f]\x12\x0bpstranspile")),
+    "mlir": _Kind("MLIR of a program", Pattern(rb'"builtin\.module"\(\) \(\{\s*(?:"fluid\.|\}\))')),
+    "dot": _Kind("drawing of a program", Pattern(rb'digraph "[^\n]*" \{\n  rankdir=LR;\n')),
+    "mmd": _Kind("drawing of a program", Pattern(rb"flowchart LR\n(?:  (?:var|op|subgraph block)_|\s*$)")),
+    "chart": _Kind("chart of messages", Pattern(rb"(?:trainer|pserver)_[0-9]+\s")),
+    "values": _Kind("file of a variable", Pattern(rb"\0{4}[\0-\x1f]\0{7}")),
 }
 """Kinds of files that commands write. Their first bytes or their content show that a command wrote them."""
 

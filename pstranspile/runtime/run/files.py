@@ -31,6 +31,7 @@ from pstranspile.ir.diagnostics import (
 from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of, misspelt
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import open_regular, require_local
 from pstranspile.runtime.run.feeds import declared, mismatch, near, numbers_of
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
@@ -137,7 +138,7 @@ def odd_arrays(arrays: ArrayFile) -> list[Diagnostic]:
     return result
 
 
-_STEP_OF = re.compile(r"([0-9]{1,9})\|(?!.*\|)")
+_STEP_OF = Pattern(r"([0-9]{1,9})\|(?!.*\|)")
 """The beginning of the name of an array that holds the value of one step."""
 
 
@@ -313,7 +314,7 @@ PARAMETER = "param/"
 ROWS = "@ROWS"
 """The suffix of the name under which results hold the ids of a parameter's rows."""
 
-_FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
+_FETCHED = Pattern(r"([^/]+/)*step/.+", re.DOTALL)
 """Matches the names of fetched values in a file of results: `step/loss`, `trainer_0/step/3|loss`,
 `generator/step/loss`.
 """

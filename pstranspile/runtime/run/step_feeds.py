@@ -24,6 +24,7 @@ from pstranspile.ir.diagnostics import (
 )
 from pstranspile.ir.expect import checked, expect, path_of, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -232,7 +233,7 @@ def require_steps(there: int, wanted: int, source: RowSource | None = None) -> N
 LENGTHS = "@LENS"
 """The end of the name of the array that holds the lengths of a ragged input's sequences in all steps."""
 
-_OF_STEP = re.compile(r"([0-9]{1,9})\|(.+)", re.DOTALL)
+_OF_STEP = Pattern(r"([0-9]{1,9})\|(.+)", re.DOTALL)
 
 
 class StepKey(NamedTuple):
@@ -613,7 +614,7 @@ def _length_problem(key: StepKey, rows: Any, lengths: Sequence[Any]) -> str:
 # The steps of an array are the runs of the program that it is fed to. Feeds that are given for each step, without
 # arrays of several steps, belong to the steps of the whole run.
 
-_TRAINER = re.compile(r"trainer_\d+/")
+_TRAINER = Pattern(r"trainer_\d+/")
 
 
 def arrays_by_program(
@@ -777,7 +778,7 @@ class ProgramFeeds:
         raise DiagnosticError([error("run-file-unusable", message, self._place)])
 
 
-_ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,5}))?")
+_ITEM = Pattern(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,5}))?")
 
 
 class Turns:

@@ -9,13 +9,13 @@ import errno
 import importlib
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.starting import ToldToEnd
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Verb(NamedTuple):
     summary: str
 
 
-_FIRST_LINE = re.compile(r'"""`pstranspile (\w+)`: (.+)[.?]"""')
+_FIRST_LINE = Pattern(r'"""`pstranspile (\w+)`: (.+)[.?]"""')
 
 
 def _find_verbs() -> dict[str, Verb]:

@@ -28,6 +28,7 @@ from pstranspile.ir.diagnostics import (
 from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
@@ -228,13 +229,13 @@ _OF_LAUNCHERS = {
 """Options of the launchers of Fluid and Paddle, and the corresponding options here."""
 
 
-_A_PATH = re.compile(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")
+_A_PATH = Pattern(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")
 """Matches how options and arguments that name files are shown."""
 
-_A_NAME = re.compile("VAR|NAME|ROLE|TABLE|MODE|CODE")
+_A_NAME = Pattern("VAR|NAME|ROLE|TABLE|MODE|CODE")
 """Matches how options and arguments that name a variable, a machine, or something else by one word are shown."""
 
-_AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
+_AN_OPTION = Pattern(r"--?[A-Za-z][^ ]*$")
 """Matches options, but no values: values may be negative numbers, and `-` is a file."""
 
 

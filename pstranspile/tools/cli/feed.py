@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.expect import MOST_CHECKED, is_separator
+from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import count, number, whole
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import say
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl", "multislot")
 
-_DEALT = re.compile("0:[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}:[1-9][0-9]{0,8})*")
+_DEALT = Pattern("0:[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}:[1-9][0-9]{0,8})*")
 
 _OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "separator", "bad_rows")
 """Options that say how rows are fed."""

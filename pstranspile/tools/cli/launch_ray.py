@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.net.status import WATCHED
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN
+from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.blas import VARIABLES
 from pstranspile.tools.cli.common import (
     arithmetic_of,
@@ -42,7 +42,7 @@ _OF_PROCESSES = {
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 
-_RANGE = re.compile(r"([1-9][0-9]{0,5})\.\.([1-9][0-9]{0,5})")
+_RANGE = Pattern(r"([1-9][0-9]{0,5})\.\.([1-9][0-9]{0,5})")
 
 
 class _Machine:

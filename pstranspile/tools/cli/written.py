@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -12,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pstranspile.ir.diagnostics import in_one_line, listed, shell_word
+from pstranspile.ir.patterns import Pattern
 
 ENDINGS = (
     *(".ir", ".pb", ".pdmodel", ".onnx", ".mlir", ".dot", ".gv", ".mmd"),
@@ -121,9 +121,9 @@ _FOLDERS = ("checkpoint", "logs", "state", "saves", "table_folder")
 """The options that name a folder which a command writes to as it goes, by the names of their values."""
 
 _OWN = {
-    "checkpoint": re.compile(r"step_[0-9]+|\..*"),
-    "logs": re.compile(r"(?:trainer|pserver)_[0-9]+(?:\.log)?|earlier_[0-9]+|\..*"),
-    "state": re.compile(r"(?:pserver_[0-9]+\.kept|step_[0-9]+|\.).*"),
+    "checkpoint": Pattern(r"step_[0-9]+|\..*"),
+    "logs": Pattern(r"(?:trainer|pserver)_[0-9]+(?:\.log)?|earlier_[0-9]+|\..*"),
+    "state": Pattern(r"(?:pserver_[0-9]+\.kept|step_[0-9]+|\.).*"),
 }
 """What a command itself keeps in such a folder: patterns of names, in which no other output may be."""
 

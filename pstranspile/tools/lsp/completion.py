@@ -9,6 +9,7 @@ from pstranspile.compiler.explain.answers import value_text
 from pstranspile.compiler.job import BOOLEANS, DEFAULTS, DISTRIBUTED_TABLES, INTEGERS, KEYS, SPLIT_METHODS
 from pstranspile.compiler.job.modes import COLLECTIVE_MODES, mode_names, settings_of
 from pstranspile.ir.attributes import AttrKind, AttrValue
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
     KIND_WORDS,
@@ -178,8 +179,8 @@ def _labels(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
 
 # Completion and hovering in job files.
 
-_KEY = re.compile(r"""\s*[{,]?\s*["']?([A-Za-z_]\w*)?""").match
-_GIVEN = re.compile(r"""(?<!\w)["']?([A-Za-z_]\w*)["']?\s*[=:]\s*(.*)$""").search
+_KEY = Pattern(r"""\s*[{,]?\s*["']?([A-Za-z_]\w*)?""").match
+_GIVEN = Pattern(r"""(?<!\w)["']?([A-Za-z_]\w*)["']?\s*[=:]\s*(.*)$""").search
 
 
 def values_of(key: str) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.layout import BLANKS, begins_statement, cut_comment, is_head, statement_length
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.tools.lsp.tokens import Piece, pieces
 from pstranspile.tools.lsp.values import Fold, Span
@@ -97,10 +97,10 @@ def _written(statement: list[tuple[int, Piece]]) -> str:
     return "-> " + ", ".join(names) if names else ""
 
 
-_OPENS = re.compile(rf"[{BLANKS}]*(program[{BLANKS}]*@|block[{BLANKS}]*\^)").match
-_PARENT = re.compile(r"\bin\s*\^(-?[0-9]{1,9})").search
-_FORWARD = re.compile(r"\bforward\s*=\s*\^(-?[0-9]{1,9})").search
-_DECLARES = re.compile(rf"[{BLANKS}]*({'|'.join(STORAGE_CLASSES)})[{BLANKS}]*%").match
+_OPENS = Pattern(rf"[{BLANKS}]*(program[{BLANKS}]*@|block[{BLANKS}]*\^)").match
+_PARENT = Pattern(r"\bin\s*\^(-?[0-9]{1,9})").search
+_FORWARD = Pattern(r"\bforward\s*=\s*\^(-?[0-9]{1,9})").search
+_DECLARES = Pattern(rf"[{BLANKS}]*({'|'.join(STORAGE_CLASSES)})[{BLANKS}]*%").match
 
 
 _HEAD, _END, _WHOLE, _BEGUN = "head", "end", "whole statement", "begun statement"

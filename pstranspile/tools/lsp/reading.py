@@ -7,7 +7,6 @@ module and old ones taken out; a wrong one is reported without reading the other
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
@@ -23,6 +22,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severi
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.layout import BLANKS, statement_length
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.text.reader import STRUCTURE
@@ -243,7 +243,7 @@ def _moved_statement(place: Location | None, lines: int) -> Location | None:
 _BEFORE = ("ir 1", "program @main {", "block ^0 {")
 _AFTER = ("}", "}")
 
-_OPENS_OR_ENDS = re.compile(rf".*\{{[{BLANKS}]*(#.*)?$|[{BLANKS}]*\}}").match
+_OPENS_OR_ENDS = Pattern(rf".*\{{[{BLANKS}]*(#.*)?$|[{BLANKS}]*\}}").match
 
 
 class Reading(NamedTuple):

@@ -17,6 +17,7 @@ from urllib.request import url2pathname
 
 import pstranspile
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, in_one_line, marked
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
@@ -29,8 +30,8 @@ from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Spa
 
 # Quick fixes: an editor offers to replace the text that a finding marks by the text that its message proposes.
 
-_PROPOSED = re.compile(r"; did you mean `((?:[^`\"]|\"(?:[^\"\\]|\\.)*\")+)`\?$")
-_PROPOSED_KEY = re.compile(r"; did you mean ([^\s`?;]+)\?$")
+_PROPOSED = Pattern(r"; did you mean `((?:[^`\"]|\"(?:[^\"\\]|\\.)*\")+)`\?$")
+_PROPOSED_KEY = Pattern(r"; did you mean ([^\s`?;]+)\?$")
 
 _NOT_IN_PLACE = frozenset({"gradient-without-variable"})
 """Codes of findings whose marked text is not the name that their proposal replaces."""
@@ -214,7 +215,7 @@ QUIET_JOB = 0.4
 MOST_OF_A_FRAME = 1 << 30
 """The most bytes of one message of an editor."""
 
-_LENGTH = re.compile(rb"content-length:", re.IGNORECASE)
+_LENGTH = Pattern(rb"content-length:", re.IGNORECASE)
 
 
 class Frames:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import read_name
 from pstranspile.tools.lsp.values import Span
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*"?'
-_PIECES = re.compile(
+_PIECES = Pattern(
     rf"(?P<comment>#.*)"
     rf"|(?P<script>@(?:[A-Za-z0-9_.@/]+|{_STRING}):[0-9]+)"
     rf"|(?P<variable>%(?:[A-Za-z0-9_.@/]+|{_STRING})?)"

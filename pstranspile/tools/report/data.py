@@ -19,6 +19,7 @@ from pstranspile.compiler.explain.variable import why_kept
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.model import MAIN, Block, Module, Op, Origin, Program, Var
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.printer import Lines
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.textual import LANGUAGE
@@ -236,7 +237,7 @@ def _reconstructed(job: ExplainedJob) -> dict[str, Program]:
     return {name: Program(tuple(blocks)) for name, blocks in programs.items()}
 
 
-_LAYER = re.compile(r"(?:grad/)*(.+?)(?:\.(?:[wb]|tmp)_\d+)?(?:@.*)?", re.DOTALL)
+_LAYER = Pattern(r"(?:grad/)*(.+?)(?:\.(?:[wb]|tmp)_\d+)?(?:@.*)?", re.DOTALL)
 
 
 def _layers(ops: Iterator[Op]) -> Iterator[str]:

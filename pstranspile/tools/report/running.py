@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module
+from pstranspile.ir.patterns import Pattern
 from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.report import Report, Verdict, report_text
 from pstranspile.proof.training import made_feeds, naming_inputs, unstarted
@@ -142,7 +142,7 @@ def waits_of(events: Iterable[Event]) -> list[list[Any]]:
     return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: [*map(in_order, pair)])]
 
 
-_NUMBERS = re.compile("([0-9]+)")
+_NUMBERS = Pattern("([0-9]+)")
 
 
 def in_order(name: str) -> tuple[bool, list[tuple[int, str]]]:

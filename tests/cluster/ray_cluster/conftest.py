@@ -1,4 +1,4 @@
-"""A cluster for the tests of a file, and rows for jobs on it."""
+"""A cluster for the tests of this folder, and rows for jobs on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cluster.ray_cluster.jobs import small
 from tests.cluster.ray_cluster.nodes import start
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def nodes() -> Generator[Any]:
     """Three nodes with two CPUs each, and a head without."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.paddle.dataset.common import download
+from pstranspile.ir.patterns import Pattern
 
 age_table = [1, 18, 25, 35, 45, 50, 56]
 _AT = "https://dataset.bj.bcebos.com/movielens%2Fml-1m.zip"
-_TITLE = re.compile(r"(.*)\(\d+\)\Z")
+_TITLE = Pattern(r"(.*)\(\d+\)\Z")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.communicator import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
 from pstranspile.ir.diagnostics import counted, did_you_mean
+from pstranspile.ir.patterns import Pattern
 
 GRACE = 10.0
 """Seconds that processes have to end after SIGTERM."""
@@ -44,7 +45,7 @@ MOST_OF_LINE = 1000
 """The most characters that are shown of one of these last lines of a failed process."""
 
 _PIECE = 1 << 16
-_LOGS = re.compile(r"(worker|server)log\.[0-9]+")
+_LOGS = Pattern(r"(worker|server)log\.[0-9]+")
 
 
 class Wanted(NamedTuple):
