@@ -181,7 +181,7 @@ class Channel:
             if self.closed:
                 return
             before = len(self._out)
-            self._out.extend(memoryview(piece) for piece in pieces if len(piece))
+            self._out.extend([memoryview(piece) for piece in pieces if len(piece)])
             self.queued += len(self._out) - before
             problem = None if self._begins else self._write()
         if problem:
@@ -240,8 +240,10 @@ class Channel:
             self._go_on()
 
     def _go_on(self) -> None:
-        with self._lock:
-            problem = self._write()
+        problem = ""
+        if self._out or self._guard is not None or self._closes is not None:
+            with self._lock:
+                problem = self._write()
         if not problem:
             self._wait_rightly()
             problem = self._read()

@@ -321,6 +321,10 @@ def form_of(value: Any) -> str:
     return names.get(kind, f"a {kind.__name__}")
 
 
+_ELEMENTS = {dtype: np.dtype(kind) for dtype, kind in NUMPY_TYPES.items()}
+"""The element types of arrays; to compare them takes less time than to compare their names."""
+
+
 def require_value(name: str, value: Any, declared: Var | None) -> None:
     """Raises Misfit if a value does not have the kind, the element type and the dims that are known of a variable."""
     if declared is None or declared.dtype is None:
@@ -328,17 +332,17 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
             raise Misfit(f"it brings {form_of(value)}")
         return
     shape, kind = declared.shape, NUMPY_TYPES[declared.dtype]
-    wanted = f"{kind}{list(shape)}"
     held: Any = value
     rows = declared.kind is VarKind.SELECTED_ROWS
     if isinstance(value, SelectedRows) and rows:
         fits = len(value.value) == len(value.rows) and value.height == shape[0] if shape else False
-        held, shape, wanted = value.value, (-1, *shape[1:]), f"rows of {wanted}"
+        held, shape = value.value, (-1, *shape[1:])
     else:
         lod = declared.tensor is not None and declared.tensor.lod_level > 0
         held = value.data if isinstance(value, LoDTensor) and lod else value
         fits = held.__class__ is np.ndarray and not rows
-    if not fits or held.dtype.name != kind or not _alike(held.shape, shape):
+    if not fits or held.dtype != _ELEMENTS[declared.dtype] or not _alike(held.shape, shape):
+        wanted = f"{'rows of ' if isinstance(value, SelectedRows) and rows else ''}{kind}{list(declared.shape)}"
         raise Misfit(f"it brings {form_of(value)} for {visible(name)}, where the server has {wanted}")
 
 

@@ -359,6 +359,9 @@ MOST_UNREAD = 100
 _CRUMB = 1 << 10
 """The bytes below which a piece of an answer, as the client's windows cut it, is small."""
 
+_SHORT = 1 << 14
+"""The most bytes of an answer that is copied into one piece with its frames."""
+
 MOST_CRUMBS = 1_000
 """The most small pieces that a client may leave unread: each costs some hundred bytes besides its own."""
 MOST_BODIES = 1 << 32
@@ -395,16 +398,29 @@ FRAME_WORK, CALL_WORK = 16, 256
 
 _RESPONSE = b"\x88" + write_header("content-type", "application/grpc")
 _DONE = write_header("grpc-status", "0")
+_HEAD = struct.Struct(">BHBBI")
+"""The head of a frame: its size in two parts, its type, its flags and its stream."""
+_GRPC = struct.Struct(">BI")
+"""What begins a message of gRPC: whether it is compressed, and its size."""
 
 
 def _frame(kind: int, flags: int, stream: int, data: bytes = b"", size: int | None = None) -> bytes:
     size = len(data) if size is None else size
-    return struct.pack(">BHBBI", size >> 16, size & 0xFFFF, kind, flags, stream) + data
+    return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream) + data
+
+
+def _short_answer(stream: int, pieces: Sequence[Bytes], size: int) -> bytes:
+    """The frames of an answer that has `size` bytes and that the client takes at once."""
+    return b"".join((
+        _HEAD.pack(0, len(_RESPONSE), _HEADERS, _END_HEADERS, stream), _RESPONSE,
+        _HEAD.pack(0, size + _PREFIX, _DATA, 0, stream), _GRPC.pack(0, size), *pieces,
+        _HEAD.pack(0, len(_DONE), _HEADERS, _END_HEADERS | _END_STREAM, stream), _DONE,
+    ))  # fmt: skip
 
 
 def length_prefixed(pieces: Sequence[Bytes]) -> deque[memoryview]:
     """A message of gRPC, not compressed: a flag and its length in bytes, then its pieces; empty ones are left out."""
-    prefix = struct.pack(">BI", 0, sum(map(len, pieces)))
+    prefix = _GRPC.pack(0, sum(map(len, pieces)))
     return deque(memoryview(piece) for piece in (prefix, *pieces) if len(piece))
 
 
@@ -444,6 +460,7 @@ class Http2(Reading):
         self._moved = (0, 0)
         self._channel = channel
         self._service = service
+        self._methods = {f"/{service.name}/{name}".encode(): take for name, take in service.methods.items()}
         self._lends = lends
         self._headers = HeaderReader()
         self._chunk = memoryview(bytearray(_CHUNK))
@@ -614,7 +631,8 @@ class Http2(Reading):
                 return
             self._begun, at = True, len(PREFACE)
         while len(buffer) - at >= 9:
-            size, kind = int.from_bytes(buffer[at : at + 3], "big"), buffer[at + 3]
+            high, low, kind, flags, stream = _HEAD.unpack_from(buffer, at)
+            size = high << 16 | low
             if size > (_FRAME if kind == _DATA else MOST_HEADERS):
                 raise WireError(f"a frame of {size} bytes is too long")
             end = at + 9 + size
@@ -627,7 +645,6 @@ class Http2(Reading):
             if not self.known:
                 self._frames += 1
                 self._require_few()
-            flags, stream = buffer[at + 4], int.from_bytes(buffer[at + 5 : at + 9], "big")
             if self._block is not None and kind != _CONTINUATION:
                 raise WireError("headers are not continued")
             take = self._take.get(kind)
@@ -675,7 +692,10 @@ class Http2(Reading):
                 self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))
                 return
             stream = self._streams[number] = _Stream(self._initial)
-            stream.path = next((value for name, value in headers if name == b":path"), b"")
+            for name, value in headers:
+                if name == b":path":
+                    stream.path = value
+                    break
         if flags & _END_STREAM:
             self._complete(number)
 
@@ -730,8 +750,7 @@ class Http2(Reading):
         if stream is None or stream.taken:
             return
         self._work -= CALL_WORK if self.known else STRANGER_TURN_WORK  # before admission, one call is handled in a turn
-        service, _, method = stream.path.decode(errors="replace")[1:].partition("/")
-        take = self._service.methods.get(method) if service == self._service.name else None
+        take = self._methods.get(stream.path)
         body = stream.body
         self._held -= len(body)
         try:
@@ -857,11 +876,19 @@ class Http2(Reading):
         stream = self._streams.get(call)
         if stream is None or stream.answer is not None:
             return
-        stream.answer, stream.size = length_prefixed(pieces), sum(map(len, pieces))
-        self._answered += stream.size
+        size = stream.size = sum(map(len, pieces))
+        self._answered += size
         if self._answered > MOST_HELD and self.unread > MOST_HELD + self._service.more_unread():
             self._fail(f"the client leaves {self._answered} bytes of answers unread")
             return
+        if size + _PREFIX <= min(_SHORT, self._window, stream.window, self._most):
+            self._window -= size + _PREFIX
+            self._work -= 1
+            del self._streams[call]
+            self._channel.send([_short_answer(call, pieces, size)])
+            self._answers.append((self._channel.queued, size))
+            return
+        stream.answer = length_prefixed(pieces)
         stream.head = _frame(_HEADERS, _END_HEADERS, call, _RESPONSE)
         self._answering[call] = stream
         self._pump((call,))

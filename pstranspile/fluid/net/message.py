@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -178,6 +179,14 @@ MOST_NUMBERS = (1 << 31) - 1
 MOST_DIM = (1 << 31) - 1
 """The greatest dim that Fluid can send."""
 
+SHORT_NAMES = 256
+"""The most characters of the names in a message whose beginning is remembered."""
+
+MOST_REMEMBERED = 1 << 10
+"""The most messages without numbers, and the most beginnings of messages, that are remembered."""
+
+_NOTHING = memoryview(b"")
+
 MOST_OF_MESSAGE = 256
 """The most fields of a message; the dims and the levels of LoD are fields that may be repeated."""
 
@@ -209,6 +218,10 @@ class _Reader:
     def __init__(self, data: memoryview):
         self.data = data
         self.at = 0
+
+    def go_to(self, at: int) -> None:
+        """Goes on at another byte."""
+        self.at = at
 
     def varint(self) -> int:
         """Reads a number of variable length, as signed 64 bits. Raises WireError."""
@@ -272,21 +285,29 @@ _FIELDS: dict[int, tuple[str, int, Callable[[_Reader], Any]]] = {
     _TRAINER_ID: ("trainer_id", _VARINT, _Reader.varint),
     _TABLE_NAME: ("table_name", _LENGTH, _Reader.text),
 }
+_BY_TAG = {number << 3 | wire: (name, read) for number, (name, wire, read) in _FIELDS.items() if number < 16}
+"""The fields by the byte with which each of them begins, as their numbers are small."""
 
 
 def read_variable(data: Bytes) -> VariableMessage:
     """The fields of a message. Raises WireError if the bytes are not one; `value_of` checks the
     elements of its tensor.
     """
-    reader = _Reader(memoryview(data).toreadonly())
+    view, size = memoryview(data).toreadonly(), len(data)
+    reader = _Reader(view)
     fields: dict[str, Any] = {}
     dims: list[int] = []
     lod: list[tuple[int, ...]] = []
     offsets = came = 0
-    while reader.at < len(data):
+    while reader.at < size:
         came += 1
         if came > MOST_OF_MESSAGE:
             raise WireError(f"a Fluid message has more than {MOST_OF_MESSAGE} fields")
+        known = _BY_TAG.get(view[reader.at])
+        if known is not None:
+            reader.go_to(reader.at + 1)
+            fields[known[0]] = known[1](reader)
+            continue
         number, wire = divmod(reader.varint(), 8)
         if number == _DIMS and wire in (_VARINT, _LENGTH):
             dims += reader.numbers(wire, MOST_DIMS)
@@ -301,6 +322,16 @@ def read_variable(data: Bytes) -> VariableMessage:
     if len(dims) > MOST_DIMS:
         raise WireError(f"a Fluid message has {len(dims)} dims")
     return VariableMessage(**fields, dims=tuple(dims), lod=tuple(lod))
+
+
+def read_request(data: Bytes) -> VariableMessage:
+    """The fields of a message that asks for a variable. It has no numbers, and comes again in every step, so that short
+    ones are remembered. Raises WireError.
+    """
+    return read_variable(data) if len(data) > SHORT_NAMES else _short_request(bytes(data))
+
+
+_short_request = lru_cache(MOST_REMEMBERED)(read_variable)
 
 
 def read_name(begin: Bytes) -> str:
@@ -399,7 +430,7 @@ def pieces_of(message: VariableMessage) -> list[Bytes]:
     """The bytes of a message in pieces, one of which is the elements of its tensor. Fields before the elements come
     first, because Fluid's reader expects this order.
     """
-    head = b"".join(_head(message))
+    head = _head_of(message)
     pieces: list[Bytes] = [head]
     if message.dims or message.numbers:
         pieces = [head + _tag(_SERIALIZED, _LENGTH) + _varint(len(message.numbers)), message.numbers]
@@ -416,6 +447,18 @@ def write_variable(message: VariableMessage) -> bytes:
 def write_value(message: VariableMessage, value: Any) -> bytes:
     """The bytes of a message with a value. Raises WireError for a value that Fluid can't receive."""
     return write_variable(with_value(message, value))
+
+
+def _head_of(message: VariableMessage) -> bytes:
+    """The fields before the elements. Those of a variable are the same in every step, and most of them are short."""
+    if message.lod or len(message.varname) + len(message.out_varname) + len(message.table_name) > SHORT_NAMES:
+        return b"".join(_head(message))
+    return _short_head(message._replace(numbers=_NOTHING, rows=_NOTHING))
+
+
+@lru_cache(MOST_REMEMBERED)
+def _short_head(message: VariableMessage) -> bytes:
+    return b"".join(_head(message))
 
 
 def _head(message: VariableMessage) -> Iterable[bytes]:

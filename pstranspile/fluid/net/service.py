@@ -34,6 +34,7 @@ from pstranspile.fluid.net.message import (
     VariableMessage,
     pieces_of,
     read_name,
+    read_request,
     read_variable,
     value_of,
     with_value,
@@ -386,7 +387,7 @@ class FluidService(ForeignTrainers):
     def _take(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
         name = "what is no message"
         try:
-            message = read_variable(data)
+            message = read_request(data) if method == "GetVariable" else read_variable(data)
             name = message.varname
             call = _Call(method, message, caller, number, data)
             if self.server.mode == 3:

@@ -11,7 +11,14 @@ import pytest
 
 from pstranspile.cluster.net.values import WireError
 from pstranspile.fluid.net import message
-from pstranspile.fluid.net.message import VariableMessage, read_variable, value_of, write_value, write_variable
+from pstranspile.fluid.net.message import (
+    VariableMessage,
+    read_request,
+    read_variable,
+    value_of,
+    write_value,
+    write_variable,
+)
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.cluster.machines.fuzz import NIGHTLY
 
@@ -204,3 +211,29 @@ def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypa
     tracemalloc.stop()
     assert read < 3 * MOST
     assert peak < 40 * MOST
+
+
+def test_what_is_remembered_is_what_would_be_read_and_written() -> None:
+    """Requests, and the beginnings of answers, are remembered by all that they hold."""
+    asked = [VariableMessage(name, out_varname=out) for name in ("w", "b") for out in ("w", "own/w", "x" * 300)]
+    for one in [*asked, *reversed(asked)]:
+        assert read_request(bytearray(write_variable(one))) == read_variable(write_variable(one)) == one
+    for _ in range(2):
+        with pytest.raises(WireError):
+            read_request(write_variable(asked[0])[:-1])
+    for value in [*VALUES, *reversed(VALUES), VALUES[0] + 1, VALUES[0].T, VALUES[0].astype("float64")]:
+        for trainer in (0, 1):
+            data = write_value(VariableMessage("w", trainer_id=trainer), value)
+            assert read_variable(data).trainer_id == trainer
+            assert repr(value_of(read_variable(data))) == repr(value)
+
+
+def test_what_is_remembered_keeps_no_tensor() -> None:
+    value: Any = np.zeros(1 << 20, "float32")
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            message.pieces_of(message.with_value(VariableMessage(f"w{number}"), value.copy()))
+        assert tracemalloc.get_traced_memory()[0] < value.nbytes
+    finally:
+        tracemalloc.stop()

@@ -118,10 +118,23 @@ def test_a_call_in_pieces_is_one_call() -> None:
 def test_an_answer_takes_one_call_of_the_system() -> None:
     end = End()
     end.say(frame(HEADERS, 0x4, 1, BLOCK) + frame(DATA, 0x1, 1, message(b"")))
-    before = end.line.times
+    before, queued = end.line.times, end.line.queued
     end.calls[0][0].answer(1, [b"good", b"bye"])
     assert [kind for kind, *_ in end.take()] == [HEADERS, DATA, HEADERS]
-    assert end.line.times == before + 1
+    assert (end.line.times, end.line.queued) == (before + 1, queued + 1)
+
+
+def test_an_answer_in_one_piece_uses_up_the_window() -> None:
+    """After answers of 9000 bytes, the windows at the beginning (65,535 bytes) take 2,500 bytes of the eighth."""
+    end = End()
+    for call in range(1, 17, 2):
+        end.say(frame(HEADERS, 0x4, call, BLOCK) + frame(DATA, 0x1, call, message(b"")))
+        end.calls[-1][0].answer(call, [bytes(9000)])
+    frames = end.take()
+    assert [len(data) for kind, _, _, data in frames if kind == DATA] == [9005] * 7 + [2500]
+    assert frames[-1][:3] == (DATA, 0, 15)  # which is not at its end
+    end.say(frame(WINDOW, 0, 0, (1 << 20).to_bytes(4, "big")))
+    assert next((kind, len(data)) for kind, _, _, data in end.take()) == (DATA, 9005 - 2500)
 
 
 def test_an_answer_waits_for_the_client() -> None:
