@@ -28,7 +28,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of, misspelt
+from pstranspile.ir.file_kinds import ARRAYS, SAVED, beginning, kind_of, misspelt
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular, require_local
@@ -90,6 +90,8 @@ def read_arrays(
             if isinstance(loaded, np.ndarray):
                 raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
             with loaded as archive:
+                if kind_of(beginning(file), file) == SAVED:  # an archive, too, but with a pickle
+                    raise _refuse(file, f"not an .npz file: {SAVED}")
                 _require_sizes(file, archive.zip)
                 names = archive.files if chosen is None else chosen(archive.files)
                 return ArrayFile({name: _array(file, archive, name) for name in names}, file)
