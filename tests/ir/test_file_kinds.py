@@ -130,7 +130,8 @@ def test_what_other_programs_save_in_place_of_arrays(
         assert main([*command, name]) == 1
         err = capsys.readouterr().err
         assert err.startswith(f"{name}: error[run-file-unusable]: not an .npz file: {told}")
-        assert "np.savez writes" in err and err.count("\n") == 1
+        assert "np.savez writes" in err
+        assert err.count("\n") == 1
 
 
 def test_folders_without_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
