@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -171,12 +171,12 @@ def mismatch_of_array(var: Var, data: Any, *, any_dims: bool = False) -> str:
     wanted = NUMPY_TYPES[var.tensor.dtype]
     if data.dtype != wanted:
         return f"is fed {describe(data)}; convert it with .astype('{wanted}')"
-    shape = data.shape
-    if any_dims:
-        return ""
-    if len(shape) != len(var.shape) or any(d not in (-1, n) for d, n in zip(var.shape, shape, strict=False)):
-        return f"is fed {describe(data)}"
-    return ""
+    return "" if any_dims or fits_dims(var, data.shape) else f"is fed {describe(data)}"
+
+
+def fits_dims(var: Var, shape: Sequence[int]) -> bool:
+    """Whether an array of these dims fits the declared ones of a variable."""
+    return len(shape) == len(var.shape) and all(d in (-1, n) for d, n in zip(var.shape, shape, strict=True))
 
 
 def _lod_problem(var: Var, value: LoDTensor) -> str:

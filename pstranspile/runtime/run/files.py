@@ -106,6 +106,15 @@ def read_arrays(
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
 
 
+def names_in(path: str) -> list[str]:
+    """The names of the arrays of an `.npz` file, in its order; none if it can't be read."""
+    try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    except (OSError, *DAMAGE):
+        return []
+
+
 def odd_arrays(arrays: ArrayFile) -> list[Diagnostic]:
     """Warnings about each array of a feed that holds NaN or infinity, or that has no rows in a step, with the first
     step and row, counted from 1.

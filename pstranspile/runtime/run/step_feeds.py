@@ -34,6 +34,7 @@ from pstranspile.runtime.run.feeds import (
     computed,
     declared,
     describe,
+    fits_dims,
     mismatch,
     mismatch_of_array,
     near,
@@ -401,6 +402,8 @@ class Feeds:
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
         """The values of each step, for inputs with arrays for each step."""
+        self._unstepped: list[str] = []
+        """The arrays that have the dims of one step."""
         self._without = ""
         """What shows that arrays hold no step; "" where they do."""
         self._batches = batches_of(given, "Feeds")
@@ -433,7 +436,7 @@ class Feeds:
         if len(set(counts.values())) > 1:
             steps = ", ".join(f"{name} {count}" for name, count in counts.items())
             findings.append(self._problem(f"the inputs have different numbers of steps: {steps}"))
-        raise_errors(self._with_inputs(findings))
+        raise_errors(self._with_axis(self._with_inputs(findings)))
         self.steps = next(iter(counts.values()), None)
         if self.steps == 0:
             name = next(iter(counts))
@@ -455,6 +458,19 @@ class Feeds:
         if inputs and last >= 0:
             note = Note(f"the inputs of the program are {listed(inputs, _MOST_NAMED)}")
             findings[last] = findings[last]._replace(notes=(*findings[last].notes, note))
+        return findings
+
+    def _with_axis(self, findings: list[Diagnostic]) -> list[Diagnostic]:
+        """The findings; the last one says how an axis of steps is added, where arrays lack it."""
+        if self._unstepped:
+            name = self._unstepped[0]
+            batch, *dims = self._variables[name].shape
+            hint = f"{name}[None] is one step"
+            if batch < 0 <= min(dims, default=0):
+                hint += f", {name}.reshape({', '.join(map(str, ['STEPS', -1, *dims]))}) divides its rows into steps"
+            lacking = listed(self._unstepped, _MOST_NAMED)
+            note = Note(f"the first dim of an array counts steps, which is not there in {lacking}: {hint}")
+            findings[-1] = findings[-1]._replace(notes=(*findings[-1].notes, note))
         return findings
 
     # one array for all steps
@@ -495,6 +511,8 @@ class Feeds:
             counts[var.name] = len(array)
             self._arrays[var.name] = array
             if len(array) and (problem := mismatch(var, _first(array), any_dims=var.name in self._overwritten)):
+                if fits_dims(var, array.shape):
+                    self._unstepped.append(var.name)
                 yield self._problem(f"{var.name} is declared {declared(var)}, but in each step {problem}")
 
     def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
