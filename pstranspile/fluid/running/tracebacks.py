@@ -36,7 +36,7 @@ def rendered(problem: DiagnosticError) -> str:
     if frames and frames[-1].lineno:
         location = Location(frames[-1].filename, frames[-1].lineno, 0)
         last = diagnostics[-1]
-        if last.location is None:
+        if last.location is None or last.location == Location(location.file):
             diagnostics[-1] = last._replace(location=location)
         elif last.location[:2] != location[:2]:
             diagnostics[-1] = last._replace(notes=(*last.notes, Note("when this was run", location)))

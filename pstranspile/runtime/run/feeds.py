@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, listed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, file_of, listed
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.gradient import SUFFIX
@@ -116,7 +116,7 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
         var = variables.get(name)
         if var is None:
             message = f"{name} is fed, but the program declares no such variable{near(name, variables)}"
-            findings.append(error("run-feed-unknown", message))
+            findings.append(error("run-feed-unknown", message, file_of(program.main_block.ops)))
             continue
         made = as_value(var, value)
         problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
@@ -250,7 +250,7 @@ def fetch_problem(program: Program, name: str) -> Diagnostic:
         message = f"{name} is fetched, but the program declares no such variable{hint}"
     else:
         message = f"{name} is fetched, but has no value after the run"
-    return error("run-fetch-unknown", message)
+    return error("run-fetch-unknown", message, file_of(program.main_block.ops))
 
 
 def fetched(program: Program, name: str, value: Value | None) -> Value:

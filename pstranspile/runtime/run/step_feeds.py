@@ -17,6 +17,7 @@ from pstranspile.ir.diagnostics import (
     Note,
     counted,
     error,
+    file_of,
     first_findings,
     listed,
     raise_errors,
@@ -943,7 +944,7 @@ def fetches_by_program(
             ran = programs[owner] if slash and owner in programs else next(iter(programs.values()))
             hint = near(name, names) or computed(ran)
             message = f"{item} is fetched, but no program that is run declares {name}{hint}"
-            raise DiagnosticError([error("run-fetch-unknown", message)])
+            raise DiagnosticError([error("run-fetch-unknown", message, file_of(ran.main_block.ops))])
         for place in places:
             result[place][name] = None
     return {name: tuple(names) for name, names in result.items()}

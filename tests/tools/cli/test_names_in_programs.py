@@ -42,8 +42,8 @@ def test_fetch_of_a_serialized_program(capsys: pytest.CaptureFixture[str]):
     ("options", "told"),
     [
         (["--loss", "mean_0.tmp"], "error[loss-unknown]: no op of block 0 writes the loss %mean_0.tmp; did you mean"),
-        (["--loss", "nothing"], "error[loss-unknown]: no op of block 0 writes the loss %nothing; they write %fc_0.tmp_0,"),
-        (["--loss", "mean_0.tmp_0", "--parameters", "fc_0.w_9"], "error[training-name-unknown]: %fc_0.w_9 is not a par"),
+        (["--loss", "nothing"], "error[loss-unknown]: no op of block 0 writes the loss %nothing; they write %fc_0"),
+        (["--loss", "mean_0.tmp_0", "--parameters", "fc_0.w_9"], "error[training-name-unknown]: %fc_0.w_9 is not a"),
         (["--loss", "mean_0.tmp_0", "--no-grad", "fc_0.w_9"], "error[training-name-unknown]: %fc_0.w_9 is not declar"),
     ],
 )  # fmt: skip
