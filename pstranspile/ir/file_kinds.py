@@ -122,10 +122,18 @@ def misspelt(path: str | os.PathLike[str]) -> str:
     try:
         there = sorted(entry for entry in os.listdir(folder or os.curdir) if not entry.startswith("."))
     except FileNotFoundError:
-        return f"; there is no folder {visible(folder)}"
+        return f"; there is no folder {visible(folder)}{misspelt(folder)}"
     except (OSError, ValueError):  # a path with a NUL is no path
         return ""
     return did_you_mean(name, there, lambda near: visible(os.path.join(folder, near)))
+
+
+def reason_for(problem: Exception, path: str | os.PathLike[str]) -> str:
+    """Why a file or folder that the user has named can't be read, as the system says it; where nothing is, with what
+    `misspelt` says.
+    """
+    reason = problem.strerror if isinstance(problem, OSError) else None
+    return f"{reason or problem}{misspelt(path)}"
 
 
 def beginning(path: str) -> bytes:

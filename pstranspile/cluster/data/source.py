@@ -21,6 +21,7 @@ from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, jso
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
 from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
+from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
@@ -656,7 +657,7 @@ class Data:
         """A reader for each file. Raises DiagnosticError: first for missing files, then for a missing library."""
         for file in self.files:
             if not is_address(file) and not os.path.exists(file):
-                raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}")
+                raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}{misspelt(file)}")
         return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:

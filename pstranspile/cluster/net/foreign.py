@@ -28,6 +28,7 @@ from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.values import Bytes
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
 
@@ -161,7 +162,7 @@ def _entries(path: Path) -> Iterator[Entry]:
     try:
         opened = open_regular(path)
     except OSError as problem:
-        raise _refused(path, f"can't be read: {problem.strerror}") from None
+        raise _refused(path, f"can't be read: {reason_for(problem, path)}") from None
     with opened as file:
         size = os.fstat(file.fileno()).st_size
         while size - file.tell() >= _HEAD.size + 4:

@@ -28,7 +28,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.file_kinds import ARRAYS, SAVED, beginning, kind_of, misspelt
+from pstranspile.ir.file_kinds import ARRAYS, SAVED, beginning, kind_of, reason_for
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular, require_local
@@ -96,7 +96,7 @@ def read_arrays(
                 names = archive.files if chosen is None else chosen(archive.files)
                 return ArrayFile({name: _array(file, archive, name) for name in names}, file)
     except OSError as problem:
-        raise _refuse(file, f"the file can't be read: {problem.strerror or problem}{misspelt(file)}") from None
+        raise _refuse(file, f"the file can't be read: {reason_for(problem, file)}") from None
     except DAMAGE as problem:
         # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
         reason = "" if "pickle" in str(problem) else f": {_reason(problem)}"

@@ -25,6 +25,7 @@ from pstranspile.ir.diagnostics import (
 )
 from pstranspile.ir.expect import checked, expect, path_of, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
+from pstranspile.ir.reading import shown_path
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -213,13 +214,15 @@ def require_steps(there: int, wanted: int, source: RowSource | None = None) -> N
     """
     if there >= wanted or wanted >= ENDLESS:
         return
-    place = getattr(source, "place", "")
+    place, at = getattr(source, "place", ""), None
     if place:
         message = f"{place} gives batches for {counted(there, 'step')}; {wanted} are asked for"
     else:
-        message = f"the rows are enough for {counted(there, 'step')}, {wanted} are asked for"
-        message += "; --epochs has them fed again"
-    raise DiagnosticError([error("run-file-unusable", message)])
+        files: Sequence[str] = getattr(source, "files", ())
+        rows = f"the rows of it and of {counted(len(files) - 1, 'more file')}" if len(files) > 1 else "the rows"
+        message = f"{rows} are enough for {counted(there, 'step')}, {wanted} are asked for; --epochs has them fed again"
+        at = Location(shown_path(files[0])) if files else None
+    raise DiagnosticError([error("run-file-unusable", message, at)])
 
 
 # The values of a variable in several steps as arrays by name, which is the content of files of feeds and of results.
