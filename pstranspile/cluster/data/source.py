@@ -19,7 +19,7 @@ from pstranspile.cluster.data.id_ranges import without_unknown_ids
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
 from pstranspile.cluster.machines.feeding import share, share_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
 from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
@@ -50,6 +50,11 @@ class Rows:
         if not callable(rows) and not isinstance(rows, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Rows takes what gives rows, or a function that returns it, not {rows!r}")
         self._rows, self.batch, self.epochs = rows, batch, epochs
+
+    def __repr__(self) -> str:
+        """`<Rows of a list: batch 2, 3 epochs>`."""
+        of = getattr(self._rows, "__qualname__", None) or f"a {type(self._rows).__name__}"
+        return f"<Rows of {of}: {_how(self.batch, self.epochs)}>"
 
     @checked
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
@@ -578,6 +583,19 @@ class Data:
         self._on_bad: Callable[[LeftOut], object] | None = None
         self._on_odd: Callable[[NotFinite], object] | None = None
 
+    def __repr__(self) -> str:
+        """`<Data of clicks.csv: batch 2, 3 epochs, shuffle 7, columns x=f0,f1, bad rows skipped>`."""
+        parts = [_how(self.batch, self.epochs)]
+        parts += [f"shuffle {self.shuffle}"] if self.shuffle is not None else []
+        parts += [f"format {self._format}"] if self._format else []
+        parts += [f"separator {self._separator!r}"] if self._separator else []
+        parts += [f"names {listed(self._names, SHOWN)}"] if self._names else []
+        if self._columns:
+            pairs = [f"{name}={','.join(taken)}" for name, taken in self._columns.items()]
+            parts.append(f"columns {listed(pairs, SHOWN)}")
+        parts += ["bad rows skipped"] if self._skip else []
+        return f"<Data of {listed(self.files, SHOWN)}: {', '.join(parts)}>"
+
     @checked
     def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_odd: Callable[[NotFinite], object]) -> None:
         """Sets the function to call once with every bad row that is left out, and the one to call with rows that hold
@@ -748,6 +766,10 @@ class Data:
             self._bad[row.file, row.number] = row
             if self._on_bad is not None:
                 self._on_bad(row)
+
+
+def _how(batch: int, epochs: int) -> str:
+    return f"batch {batch:,}" + (f", {epochs:,} epochs" if epochs > 1 else "")
 
 
 def _of_odd(file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
