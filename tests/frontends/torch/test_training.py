@@ -170,5 +170,5 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         raise ImportError(part)
 
     monkeypatch.setattr(capture.importlib, "import_module", absent)
-    with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[torch\]'"):
+    with pytest.raises(DiagnosticError, match=r"pip install '\.\[torch\]'"):
         capture.torch_library()

@@ -291,5 +291,5 @@ def test_plotting_without_matplotlib(net: str, capsys: pytest.CaptureFixture[str
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     status, _, err = result(capsys, net, "--feed", "feed.npz", "--plot", "loss.png")
     assert status == 1
-    assert "drawing needs matplotlib: pip install 'pstranspile[plot]'" in err
+    assert "drawing needs matplotlib: pip install '.[plot]'" in err
     assert not Path("loss.png").exists()
