@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.running.tracebacks import traceback_of
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.fluid.running.tracebacks import rendered, traceback_of
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 from tests.fluid.running import RECORDED, SCRIPTS, fresh, printed
 
 ALONE = sorted(path.stem for path in RECORDED.glob("*.txt"))
@@ -139,6 +140,19 @@ def test_a_setting_of_another_kind_is_told_at_the_line_of_the_script(line: str, 
     assert 'File "net.py", line 3' in shown
     assert "pstranspile/" not in shown
     assert shown.splitlines()[-1].startswith(told)
+
+
+def test_every_finding_of_a_line_has_its_place(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text("def fail():\n    raise problem\n\n\nfail()\n")
+    code = compile(script.read_text(), str(script), "exec")
+    several = [error("run-feed-mismatch", "x is odd"), error("run-feed-mismatch", "y is odd", Location(str(script)))]
+    for findings in (several, [*several, error("run-op-failed", "mul", Location("net.ir", 3, 1))]):
+        with pytest.raises(DiagnosticError) as caught:
+            exec(code, {"problem": DiagnosticError(findings)})
+        shown = rendered(caught.value)
+        assert shown.count(f"{script}:2:5: error[run-feed-mismatch]") == 2
+        assert shown.count("note: when this was run") == len(findings) - 2
 
 
 def test_a_text_of_a_number_is_a_value_to_fill_with() -> None:
