@@ -17,7 +17,7 @@ from pstranspile.cluster.data.columns import NAN, ODD, Chunk, Column, Input, Tak
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
 from pstranspile.cluster.data.id_ranges import without_unknown_ids
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
-from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
+from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader, lines_of, read_block
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
@@ -718,7 +718,15 @@ class Data:
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return [*left, *shown, *(_of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
+        return [*left, *shown, *(self._of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
+
+    def _of_odd(self, file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
+        first, more = min(rows), ""
+        if len(rows) > 1:
+            more = f" (and in {len(rows) - 1:,}{' or' if len(rows) == MOST_COUNTED else ''} more)"
+        line = 0 if self._rows is None else self._rows[1].line_of(file, first)
+        place = Location(file, line, min(line, 1))
+        return warning(ODD[what], f"the column {column} is {what} in row {first:,}{more}", place)
 
     def _fingerprint(self) -> str:
         """A hash of everything that decides which rows a step has: sizes of files, batch, order."""
@@ -772,11 +780,6 @@ def _how(batch: int, epochs: int) -> str:
     return f"batch {batch:,}" + (f", {epochs:,} epochs" if epochs > 1 else "")
 
 
-def _of_odd(file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
-    more = f" (and in {len(rows) - 1:,}{' or' if len(rows) == MOST_COUNTED else ''} more)" if len(rows) > 1 else ""
-    return warning(ODD[what], f"the column {column} is {what} in row {min(rows):,}{more}", Location(file))
-
-
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:
     """A sentence on the first difference between the settings of a run at its beginning and now, both as in a
     Dealing.
@@ -814,6 +817,18 @@ class _Rows:
         """The rows of a unit."""
         unit = self.units[number]
         return without_unknown_ids(self._readers[unit.file].read(unit), unit, self._tables)
+
+    def line_of(self, file: str, row: int) -> int:
+        """The line of a row of a file, both counted from 1; 0 for files whose rows are no lines, or that are others
+        now.
+        """
+        for unit in self.units:
+            if unit.file == file and 0 < row - unit.first <= unit.rows and unit.size:
+                try:
+                    return unit.line + int(lines_of(read_block(unit)).numbers[row - unit.first - 1]) + 1
+                except (DiagnosticError, IndexError):
+                    return 0
+        return 0
 
     def look_up(self, tables: Mapping[str, Sequence[Table]]) -> None:
         """From now on rows are bad that hold ids for which one of these tables, by input, has no row."""
