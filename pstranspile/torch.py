@@ -4,7 +4,7 @@
     report = pt.check(model, batch, loss=loss, optimizer=optimizer, trainers=2)
     print(report)
 
-Needs torch (`pip install 'pstranspile[torch]'`), which is imported when a model is traced.
+Needs torch (`pip install '.[torch]'` in the folder of pstranspile), which is imported when a model is traced.
 """
 
 from __future__ import annotations

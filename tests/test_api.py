@@ -1,6 +1,7 @@
 """The names that `import pstranspile` offers."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,31 @@ def test_a_module_a_plan_and_a_result_print_as_one_line():
         "job mode=sync trainers=2 pservers=" + str(list(result.plan.pservers)).replace("'", '"'),
     ]
     assert all("\n" not in repr(value) for value in (module, result, result.plan, result.trainer(0)))
+
+
+def test_data_clusters_and_dispatchers_print_as_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("d.csv").write_text("f0,f1,y\n1,2,3\n")
+    assert repr(ps.Data("d.csv", batch=4)) == "<Data of d.csv: batch 4>"
+    data = ps.Data("d.csv", batch=4, epochs=2, shuffle=7, columns={"x": ["f0", "f1"]}, bad_rows="skip", separator=";")
+    shown = "batch 4, 2 epochs, shuffle 7, separator ';', columns x=f0,f1, bad rows skipped"
+    assert str(data) == f"<Data of d.csv: {shown}>"
+    assert repr(ps.Rows([], batch=2)) == "<Rows of a list: batch 2>"
+    assert "rows: batch 2, 3 epochs>" in repr(ps.Rows(_rows, batch=2, epochs=3))
+    assert repr(ps.Dispatcher(["a:1", "b:2"])) == "<Dispatcher of 2 servers>"
+    module = ps.load(Path(__file__).parents[1] / "examples" / "regression.ir")
+    feeds = {"x": np.ones((1, 2, 1000), np.float32), "y": np.zeros((1, 2, 20), np.float32)}
+    done = ps.simulate(ps.compile(module, ps.Job(pservers=1, trainers=2)), feeds)
+    assert repr(done.cluster) == "<Cluster of 2 trainers, 1 server>"
+
+
+def test_no_value_prints_its_address():
+    classes = [value for name in ps.__all__ if inspect.isclass(value := getattr(ps, name))]
+    assert [one for one in classes if one.__repr__ is object.__repr__] == []
+
+
+def _rows() -> list[dict[str, object]]:
+    return []
 
 
 def test_export_is_what_load_takes(tmp_path):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import Report, load, require_regular
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
 
@@ -35,7 +36,7 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix in (".ir", ".pb"))
     except OSError as problem:
-        message = f"the folder can't be read: {problem.strerror}"
+        message = f"the folder can't be read: {reason_for(problem, folder)}"
         raise DiagnosticError([error("folder-without-programs", message, place)]) from None
     exported = {path.name for path in files}.issuperset(_EXPORTED)
     result: dict[str, list[Path]] = {}

@@ -9,6 +9,7 @@ from pstranspile.fluid.layers.io import declared
 from pstranspile.fluid.layers.nn import hot_rows
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import nn
+from pstranspile.frontends.layers.draft import whole_dim
 
 embedding = adapt(
     nn.embedding_v2,
@@ -29,7 +30,7 @@ def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
 @checked
 def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> Any:
     """A variable that is fed with exactly these dims; a dim of None or -1 may have any length."""
-    dims = [-1 if dim is None else int(dim) for dim in shape]
+    dims = [-1 if dim is None else whole_dim(dim) for dim in shape]
     return declared(name, dims, dtype, lod_level, check=True)
 
 

@@ -16,6 +16,7 @@ from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
 from pstranspile.frontends.layers import basic, nn
+from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.frontends.layers.parameters import create_parameter
 
 
@@ -57,7 +58,7 @@ class LayerHelperBase:
         if chosen is False:
             return None
         start = None if default_initializer is None else default_initializer.core()
-        dims, kind = [int(dim) for dim in shape], dtype_of(dtype or "float32")
+        dims, kind = [whole_dim(dim) for dim in shape], dtype_of(dtype or "float32")
         return wrap(create_parameter(draft, self.name, chosen.core(draft), dims, kind, is_bias=is_bias, default=start))
 
     def create_variable_for_type_inference(self, dtype: Any, stop_gradient: bool = False, **_: Any) -> Any:

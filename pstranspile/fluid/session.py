@@ -22,7 +22,7 @@ from pstranspile.fluid.missing import module_here
 from pstranspile.fluid.running import watching as hooks
 from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
-from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of
+from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of, misspelt
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.patterns import Pattern
@@ -178,7 +178,7 @@ def parsed(arguments: list[str]) -> Options | str:
             return f"{waiting[0]} is a folder; name a script"
         if os.path.exists(waiting[0]):
             return f"{waiting[0]} is no regular file (it is a device, a pipe or the like); name a script"
-        return f"there is no file {waiting[0]}"
+        return f"there is no file {waiting[0]}{misspelt(waiting[0])}"
     kind = None if waiting[0].endswith(".py") else kind_of(beginning(waiting[0]), waiting[0])
     if kind is not None and kind != SCRIPT:
         return f"{waiting[0]}: {kind}; a script is needed"

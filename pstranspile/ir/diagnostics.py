@@ -266,6 +266,13 @@ def at_op(
     return Diagnostic(code, f"{op.type}: {message}", location, focus, severity, tuple(notes), subject_of(op))
 
 
+def file_of(ops: Iterable[Op]) -> Location | None:
+    """The file that ops come from, as the place of findings about their program as a whole; None if it is unknown."""
+    places = (op.origin.location for op in ops if op.origin is not None and op.origin.location is not None)
+    first = next(places, None)
+    return None if first is None else Location(first.file)
+
+
 def subject_of(op: Op) -> str:
     """The description of an op's place, as findings use it."""
     return f"{op.origin} {op.type}" if op.origin else op.type

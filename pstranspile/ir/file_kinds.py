@@ -37,6 +37,13 @@ PROGRAM = FileKind("the text of a program", "`pstranspile run` takes it")
 ARRAYS = FileKind("an archive of arrays (.npz)", _ARRAYS)
 """Arrays by name."""
 
+SAVED = FileKind(
+    "what torch.save has written",
+    "in Python, load_state_dict gives what torch.load reads of it to a model, which pstranspile.torch traces "
+    "(docs/guides/pytorch.md); np.savez writes tensors by name (.npz)",
+)
+"""What PyTorch writes: a model's state, or a model, as an archive with a pickle."""
+
 _BINARY: tuple[tuple[bytes, FileKind], ...] = (
     (
         b"\x93NUMPY",
@@ -54,6 +61,7 @@ _BINARY: tuple[tuple[bytes, FileKind], ...] = (
     (b"BZh", FileKind("a file compressed with bzip2", "decompress it first")),
     (b"\xfd7zXZ", FileKind("a file compressed with xz", "decompress it first")),
     (b"(\xb5/\xfd", FileKind("a file compressed with zstd", "decompress it first")),
+    (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", SAVED),  # before it wrote archives
     (b"\x80\x02", FileKind("a pickle of Python")),
     (b"\x80\x03", FileKind("a pickle of Python")),
     (b"\x80\x04", FileKind("a pickle of Python")),
@@ -65,7 +73,9 @@ _BINARY: tuple[tuple[bytes, FileKind], ...] = (
 
 _DESC = FileKind("a serialized ProgramDesc", "`pstranspile import` makes text of it")
 
-_SAVED = FileKind("what torch.save has written", "docs/reference/api.md has pstranspile.torch, which traces the model")
+_TENSORS = FileKind(
+    "a safetensors file", "`load_variables` of Python reads it; np.savez writes what `run` takes as --init (.npz)"
+)
 
 _TEXTS: tuple[tuple[Pattern[str], FileKind], ...] = (
     (Pattern(r"ir\s+\d+|program\s+@"), PROGRAM),
@@ -113,10 +123,18 @@ def misspelt(path: str | os.PathLike[str]) -> str:
     try:
         there = sorted(entry for entry in os.listdir(folder or os.curdir) if not entry.startswith("."))
     except FileNotFoundError:
-        return f"; there is no folder {visible(folder)}"
+        return f"; there is no folder {visible(folder)}{misspelt(folder)}"
     except (OSError, ValueError):  # a path with a NUL is no path
         return ""
     return did_you_mean(name, there, lambda near: visible(os.path.join(folder, near)))
+
+
+def reason_for(problem: Exception, path: str | os.PathLike[str]) -> str:
+    """Why a file or folder that the user has named can't be read, as the system says it; where nothing is, with what
+    `misspelt` says.
+    """
+    reason = problem.strerror if isinstance(problem, OSError) else None
+    return f"{reason or problem}{misspelt(path)}"
 
 
 def beginning(path: str) -> bytes:
@@ -136,6 +154,8 @@ def kind_of(data: bytes, name: str = "") -> FileKind | None:
     for start, kind in _BINARY:
         if begin.startswith(start):
             return kind
+    if begin[4:8] == bytes(4) and begin[8:10] == b'{"':  # the length of the header, and the header
+        return _TENSORS
     if begin.translate(None, _TEXT_BYTES):
         return _DESC if begin[:1] in (b"\n", b"\x1a", b'"') and b"\0" in begin else None
     return _text_kind(begin.decode("utf-8-sig", errors="replace"), name.lower(), whole=len(data) <= _MOST)
@@ -146,7 +166,7 @@ _TEXT_BYTES = b"\t\n\v\f\r\x1b" + bytes(range(0x20, 0x100))
 
 def _archive(begin: bytes) -> FileKind:
     if b"data.pkl" in begin:
-        return _SAVED
+        return SAVED
     if b".npy" in begin:
         return ARRAYS
     return FileKind("an archive (.zip)")

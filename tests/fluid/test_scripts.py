@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.running.tracebacks import traceback_of
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.fluid.running.tracebacks import rendered, traceback_of
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 from tests.fluid.running import RECORDED, SCRIPTS, fresh, printed
 
 ALONE = sorted(path.stem for path in RECORDED.glob("*.txt"))
@@ -114,6 +115,52 @@ def test_a_fault_of_ours_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None
     shown = traceback_of(caught.value)
     assert "pstranspile/fluid/layers/adapt.py" in shown
     assert shown.endswith("TypeError: 'NoneType' object is not callable\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("fluid.layers.fc(x, size=8, act='reluu')", "ValueError: there is no activation 'reluu'; did you mean relu?"),
+        ("fluid.layers.fc(x, size='8')", "TypeError: %fc_0.w_0 would be of dims [4, '8']: each is a whole number"),
+        (
+            "fluid.layers.embedding(fluid.data('i', [None, 1], 'int64'), ['10', 4])",
+            "TypeError: %embedding_0.w_0 would be of dims ['10', 4]: each is",
+        ),
+        ("fluid.layers.dropout(x, '0.5')", "TypeError: dropout: the attribute dropout_prob is a number, not the text"),
+        ("fluid.layers.data('z', ['4'])", "TypeError: a dim is a whole number, not the text '4'"),
+        ("fluid.data('z', [None, '4'])", "TypeError: a dim is a whole number, not the text '4'"),
+        ("fluid.layers.fill_constant([2], 'float32', 'one')", "ValueError: fill_constant: 'one' is no value of a f32"),
+    ],
+)
+def test_a_setting_of_another_kind_is_told_at_the_line_of_the_script(line: str, told: str) -> None:
+    script = f"import pstranspile.fluid as fluid\nx = fluid.data('x', [None, 4])\n{line}\n"
+    with fresh(), pytest.raises((ValueError, TypeError)) as caught:
+        exec(compile(script, "net.py", "exec"), {})
+    shown = traceback_of(caught.value)
+    assert 'File "net.py", line 3' in shown
+    assert "pstranspile/" not in shown
+    assert shown.splitlines()[-1].startswith(told)
+
+
+def test_every_finding_of_a_line_has_its_place(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text("def fail():\n    raise problem\n\n\nfail()\n")
+    code = compile(script.read_text(), str(script), "exec")
+    several = [error("run-feed-mismatch", "x is odd"), error("run-feed-mismatch", "y is odd", Location(str(script)))]
+    for findings in (several, [*several, error("run-op-failed", "mul", Location("net.ir", 3, 1))]):
+        with pytest.raises(DiagnosticError) as caught:
+            exec(code, {"problem": DiagnosticError(findings)})
+        shown = rendered(caught.value)
+        assert shown.count(f"{script}:2:5: error[run-feed-mismatch]") == 2
+        assert shown.count("note: when this was run") == len(findings) - 2
+
+
+def test_a_text_of_a_number_is_a_value_to_fill_with() -> None:
+    """As in Fluid, which converts it."""
+    with fresh():
+        fluid.layers.fill_constant([2], "float32", "1.5")
+        (op,) = fluid.default_main_program().global_block().ops
+        assert (op.attr("value"), op.attr("str_value")) == (1.5, "1.5")
 
 
 def test_what_is_no_module_can_not_be_imported_as_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,15 @@ def npz() -> bytes:
     return stream.getvalue()
 
 
+def saved() -> bytes:
+    """An archive as torch.save writes it."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("m/data/0", bytes(16))
+    return stream.getvalue()
+
+
 ROWS = "\n".join(f"{number},{number}.5" for number in range(100))
 KINDS: dict[str, tuple[bytes, str]] = {
     "d.csv": (f"x,y\n{ROWS}".encode(), "this is a CSV file; its rows are data, for `pstranspile run --feed FILE"),
@@ -40,6 +50,9 @@ KINDS: dict[str, tuple[bytes, str]] = {
     "d.npz": (npz(), "this is an archive of arrays (.npz); `pstranspile run` takes its arrays as --feed"),
     "a.zip": (b"PK\x03\x04" + b"\0" * 26 + b"a.txt", "this is an archive (.zip), neither a serialized ProgramDesc nor"),
     "d.parquet": (b"PAR1\x15\x04", "this is a Parquet file; its rows are data"),
+    "m.pt": (saved(), "this is what torch.save has written; in Python, load_state_dict gives what torch.load reads"),
+    "old.pt": (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M", "this is what torch.save has written; in Python"),
+    "m.safetensors": (b'X\0\0\0\0\0\0\0{"w":{', "this is a safetensors file; `load_variables` of Python reads it"),
     "net.onnx": (b"\x08\x08\x12\x07", "this looks like an ONNX model; `pstranspile import` makes text of it"),
     "w": (bytes(8) + b"\x01", "this is a variable, or several, as Fluid saves them; `pstranspile run --init` takes it"),
     "p.png": (b"\x89PNG\r\n\x1a\n", "this is a picture, neither a serialized ProgramDesc nor program text: byte 0x1a"),
@@ -102,6 +115,23 @@ def test_what_a_file_is_in_place_of_data(
     assert parsed(["d.csv"]) == f"d.csv: {csv}; a script is needed"
     assert parsed([str(PROGRAM)]) == f"{PROGRAM}: {program}; a script is needed"
     assert parsed(["."]) == ". is a folder; name a script"
+
+
+@pytest.mark.parametrize("name", ["m.pt", "old.pt", "m.safetensors"])
+def test_what_other_programs_save_in_place_of_arrays(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    data, told = KINDS[name]
+    Path(name).write_bytes(data)
+    made = next(iter(ps.load(PROGRAM).main.main_block.ops[0].output_names))
+    model = ["export", str(PROGRAM), "--to", "inference", "--fetch", made, "-o", "m"]
+    for command in (["run", str(PROGRAM), "--init"], ["run", str(PROGRAM), "--feed"], [*model, "--from"]):
+        assert main([*command, name]) == 1
+        err = capsys.readouterr().err
+        assert err.startswith(f"{name}: error[run-file-unusable]: not an .npz file: {told}")
+        assert "np.savez writes" in err
+        assert err.count("\n") == 1
 
 
 def test_folders_without_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -20,7 +20,16 @@ from pstranspile.compiler.plan.plan import NameMint
 from pstranspile.frontends.loading import load, require_regular
 from pstranspile.frontends.onnx.writing import onnx_bytes
 from pstranspile.ir.attributes import Strings, renumbered
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, raise_errors, warning
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    at_op,
+    did_you_mean,
+    error,
+    file_of,
+    raise_errors,
+    warning,
+)
 from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
@@ -193,20 +202,20 @@ def inference_program(
 
 
 def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Iterator[Diagnostic]:
-    variables = program.main_block.vars
+    variables, place = program.main_block.vars, file_of(program.main_block.ops)
     for what, names in (("fed", feeds), ("a target", targets)):
         for name in names:
             if name not in variables:
                 hint = did_you_mean(name, variables)
                 message = f"{name} is to be {what}, but the program declares no such variable{hint}"
-                yield error("inference-program", message)
+                yield error("inference-program", message, place)
             elif names.count(name) > 1:
-                yield error("inference-program", f"{name} is {what} twice")
+                yield error("inference-program", f"{name} is {what} twice", place)
     for name in targets:
         if name in variables and name not in feeds and _maker(program.main_block, name) < 0:
-            yield error("inference-program", f"no op computes the target {name}")
+            yield error("inference-program", f"no op computes the target {name}", place)
     if not targets:
-        yield error("inference-program", "there is no target")
+        yield error("inference-program", "there is no target", place)
 
 
 def _maker(block: Block, name: str) -> int:
@@ -357,7 +366,7 @@ def asked_for(program: Program, targets: Sequence[str] = ()) -> tuple[tuple[str,
     fetched = _columns(ops, "fetch", "X")
     if not fetched:
         message = "the program has no fetch op; --fetch names what a model shall compute"
-        raise DiagnosticError([error("inference-program", message)])
+        raise DiagnosticError([error("inference-program", message, file_of(ops))])
     return _columns(ops, "feed", "Out"), fetched
 
 

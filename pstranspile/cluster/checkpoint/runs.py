@@ -27,6 +27,7 @@ from pstranspile.cluster.checkpoint.manifest import (
 )
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
+from pstranspile.ir.file_kinds import misspelt, reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import require_local
@@ -96,8 +97,10 @@ def newest(folder: str | os.PathLike[str]) -> Path:
     try:
         there = numbered(place)
     except (OSError, ValueError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        message = "there is no such folder" if isinstance(problem, FileNotFoundError) else f"can't be read: {reason}"
+        missing = isinstance(problem, FileNotFoundError)
+        message = (
+            f"there is no such folder{misspelt(place)}" if missing else f"can't be read: {reason_for(problem, place)}"
+        )
         raise DiagnosticError([error("checkpoint-manifest", message, Location(str(place)))]) from None
     if not there:
         message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignored
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.extras import installing
+from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address, open_regular
 
@@ -19,7 +21,7 @@ from pstranspile.ir.reading import is_address, open_regular
 def require_pyarrow(file: str) -> None:
     """Raises DiagnosticError if pyarrow is not installed."""
     if find_spec("pyarrow") is None:
-        message = "such files are read by pyarrow, which is not installed; get it with: pip install 'pstranspile[data]'"
+        message = f"such files are read by pyarrow, which is not installed; get it with: {installing('data')}"
         raise DiagnosticError([error("data-library", message, Location(file))])
 
 
@@ -119,8 +121,7 @@ def open_file(path: str) -> Any:
             return system.open_input_file(inner)
         return open_regular(path)
     except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise refused(path, f"the file can't be read: {reason}") from None
+        raise refused(path, f"the file can't be read: {reason_for(problem, path)}") from None
 
 
 # Readers give the rows of a file in units, which are read one at a time and in any order.

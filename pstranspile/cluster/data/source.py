@@ -17,10 +17,11 @@ from pstranspile.cluster.data.columns import NAN, ODD, Chunk, Column, Input, Tak
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
 from pstranspile.cluster.data.id_ranges import without_unknown_ids
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
-from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
+from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader, lines_of, read_block
 from pstranspile.cluster.machines.feeding import share, share_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
+from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
@@ -49,6 +50,11 @@ class Rows:
         if not callable(rows) and not isinstance(rows, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Rows takes what gives rows, or a function that returns it, not {rows!r}")
         self._rows, self.batch, self.epochs = rows, batch, epochs
+
+    def __repr__(self) -> str:
+        """`<Rows of a list: batch 2, 3 epochs>`."""
+        of = getattr(self._rows, "__qualname__", None) or f"a {type(self._rows).__name__}"
+        return f"<Rows of {of}: {_how(self.batch, self.epochs)}>"
 
     @checked
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
@@ -577,6 +583,19 @@ class Data:
         self._on_bad: Callable[[LeftOut], object] | None = None
         self._on_odd: Callable[[NotFinite], object] | None = None
 
+    def __repr__(self) -> str:
+        """`<Data of clicks.csv: batch 2, 3 epochs, shuffle 7, columns x=f0,f1, bad rows skipped>`."""
+        parts = [_how(self.batch, self.epochs)]
+        parts += [f"shuffle {self.shuffle}"] if self.shuffle is not None else []
+        parts += [f"format {self._format}"] if self._format else []
+        parts += [f"separator {self._separator!r}"] if self._separator else []
+        parts += [f"names {listed(self._names, SHOWN)}"] if self._names else []
+        if self._columns:
+            pairs = [f"{name}={','.join(taken)}" for name, taken in self._columns.items()]
+            parts.append(f"columns {listed(pairs, SHOWN)}")
+        parts += ["bad rows skipped"] if self._skip else []
+        return f"<Data of {listed(self.files, SHOWN)}: {', '.join(parts)}>"
+
     @checked
     def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_odd: Callable[[NotFinite], object]) -> None:
         """Sets the function to call once with every bad row that is left out, and the one to call with rows that hold
@@ -656,7 +675,7 @@ class Data:
         """A reader for each file. Raises DiagnosticError: first for missing files, then for a missing library."""
         for file in self.files:
             if not is_address(file) and not os.path.exists(file):
-                raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}")
+                raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}{misspelt(file)}")
         return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -699,7 +718,15 @@ class Data:
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return [*left, *shown, *(_of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
+        return [*left, *shown, *(self._of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
+
+    def _of_odd(self, file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
+        first, more = min(rows), ""
+        if len(rows) > 1:
+            more = f" (and in {len(rows) - 1:,}{' or' if len(rows) == MOST_COUNTED else ''} more)"
+        line = 0 if self._rows is None else self._rows[1].line_of(file, first)
+        place = Location(file, line, min(line, 1))
+        return warning(ODD[what], f"the column {column} is {what} in row {first:,}{more}", place)
 
     def _fingerprint(self) -> str:
         """A hash of everything that decides which rows a step has: sizes of files, batch, order."""
@@ -749,9 +776,8 @@ class Data:
                 self._on_bad(row)
 
 
-def _of_odd(file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
-    more = f" (and in {len(rows) - 1:,}{' or' if len(rows) == MOST_COUNTED else ''} more)" if len(rows) > 1 else ""
-    return warning(ODD[what], f"the column {column} is {what} in row {min(rows):,}{more}", Location(file))
+def _how(batch: int, epochs: int) -> str:
+    return f"batch {batch:,}" + (f", {epochs:,} epochs" if epochs > 1 else "")
 
 
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:
@@ -791,6 +817,18 @@ class _Rows:
         """The rows of a unit."""
         unit = self.units[number]
         return without_unknown_ids(self._readers[unit.file].read(unit), unit, self._tables)
+
+    def line_of(self, file: str, row: int) -> int:
+        """The line of a row of a file, both counted from 1; 0 for files whose rows are no lines, or that are others
+        now.
+        """
+        for unit in self.units:
+            if unit.file == file and 0 < row - unit.first <= unit.rows and unit.size:
+                try:
+                    return unit.line + int(lines_of(read_block(unit)).numbers[row - unit.first - 1]) + 1
+                except (DiagnosticError, IndexError):
+                    return 0
+        return 0
 
     def look_up(self, tables: Mapping[str, Sequence[Table]]) -> None:
         """From now on rows are bad that hold ids for which one of these tables, by input, has no row."""

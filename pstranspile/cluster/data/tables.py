@@ -13,7 +13,7 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, shell_word
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, raise_errors, shell_word
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -239,7 +239,7 @@ class _Conversion:
         parts = [self._fixed(self._array(name), name) for name in self.names]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         if whole.shape[1] != self.input.width:
-            self._refuse(f"{self.input.name} takes {self.input.width} numbers, its columns have {whole.shape[1]}")
+            self._refuse(other_width(self.input, self.names, whole.shape[1], self.table.column_names))
         return Column(whole.reshape(len(whole), *self.input.dims))
 
     def _array(self, name: str) -> Any:
@@ -463,12 +463,28 @@ def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
         kind = schema.field(name).type
         return kind.list_size if types.is_fixed_size_list(kind) else None if _is_list(kind) else 1
 
-    require_widths(mapped, width, file)
+    require_widths(mapped, width, file, schema.names)
 
 
-def require_widths(mapped: Sequence[Mapped], width_of: Callable[[str], int | None], file: str) -> None:
+MOST_COLUMNS = 8
+"""The most columns that a message names."""
+
+
+def other_width(one: Input, columns: Sequence[str], width: int, held: Sequence[str]) -> str:
+    """The message about an input whose columns hold more or fewer numbers than it takes; `held` are those of the
+    file.
+    """
+    others = [name for name in held if name not in columns]
+    there = f"; others in the file are {listed(others, MOST_COLUMNS)}" if others else ""
+    return f"{one.name} takes {one.width} numbers, its columns have {width}: {listed(columns, MOST_COLUMNS)}{there}"
+
+
+def require_widths(
+    mapped: Sequence[Mapped], width_of: Callable[[str], int | None], file: str, held: Sequence[str]
+) -> None:
     """Raises DiagnosticError for inputs whose columns hold more or fewer numbers in a row than they take, as far as
-    this is known before rows are read: `width_of` gives the numbers of a column, None where rows differ.
+    this is known before rows are read: `width_of` gives the numbers of a column, None where rows differ, and `held`
+    are the columns of the file.
     """
     findings: list[Diagnostic] = []
     for one, columns in mapped:
@@ -480,7 +496,7 @@ def require_widths(mapped: Sequence[Mapped], width_of: Callable[[str], int | Non
         widths = [width_of(name) for name in columns]
         known = [width for width in widths if width is not None]
         if len(known) == len(widths) and sum(known) != one.width:
-            message = f"{one.name} takes {one.width} numbers, its columns have {sum(known)}"
+            message = other_width(one, columns, sum(known), held)
             findings.append(error("data-column", message, Location(file)))
     raise_errors(findings)
 

@@ -812,7 +812,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     mapped = map_columns(
         wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes, on_left=wanted.on_left
     )
-    require_widths(mapped, lambda _: 1, file)
+    require_widths(mapped, lambda _: 1, file, names)
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 
     def parse(data: bytes, ids: Any) -> Any:
@@ -903,7 +903,7 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
     )
     if example is not None:
         held = example
-        require_widths(mapped, lambda name: None if isinstance(held[name], list | None) else 1, file)
+        require_widths(mapped, lambda name: None if isinstance(held[name], list | None) else 1, file, list(held))
     ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names}
 
     def parse(data: bytes, ids: Any) -> Any:

@@ -49,6 +49,7 @@ from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
+from pstranspile.ir.diagnostics import cluster_of
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import checked, expect_number, expect_word, wrong_type
 from pstranspile.ir.frozen import EMPTY
@@ -134,6 +135,10 @@ class Cluster:
         if faults is not None:
             require_rounds(self.trainers, self.servers)
             self.injector = Injector(self, faults)
+
+    def __repr__(self) -> str:
+        """`<Cluster of 2 trainers, 2 servers>`."""
+        return f"<Cluster of {cluster_of(len(self.trainers), len(self.servers))}>"
 
     def _equip_trainers(self) -> None:
         """Gives each trainer the communicator that its programs need, if any."""

@@ -21,7 +21,7 @@ from pstranspile.cluster.machines.network import Link, Machine, Scheduler, sente
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.expect import MOST_STEPS
-from pstranspile.ir.file_kinds import beginning, kind_of
+from pstranspile.ir.file_kinds import beginning, kind_of, reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import write_output
@@ -113,7 +113,7 @@ def read_record(path: str) -> Record:
             own.append(Turn(_name(machine), None if taken is None else tuple(_taken(*item) for item in taken)))
         return Record(about["seed"], _steps(about["steps"]), turns)
     except OSError as problem:
-        raise _refused(f"can't be read: {problem.strerror}", path) from None
+        raise _refused(f"can't be read: {reason_for(problem, path)}", path) from None
     except (ValueError, TypeError, LookupError, RecursionError) as problem:
         raise _refused(f"is no record of a run: {kind_of(beginning(path), path) or problem}", path) from None
 

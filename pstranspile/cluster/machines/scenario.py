@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.expect import checked, expect, expect_fields, expect_word
-from pstranspile.ir.file_kinds import kind_of
+from pstranspile.ir.file_kinds import kind_of, reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
@@ -230,7 +230,7 @@ def read_scenario(path: str) -> Scenario:
                 raise DiagnosticError([error("cluster-scenario", message, Location(path))]) from None
             raise
     except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
+        reason = reason_for(problem, path) if isinstance(problem, OSError) else "it is no UTF-8 text"
         raise DiagnosticError([error("cluster-scenario", f"can't be read: {reason}", Location(path))]) from None
 
 

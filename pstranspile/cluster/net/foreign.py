@@ -28,6 +28,8 @@ from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.values import Bytes
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.extras import installing
+from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
 
@@ -161,7 +163,7 @@ def _entries(path: Path) -> Iterator[Entry]:
     try:
         opened = open_regular(path)
     except OSError as problem:
-        raise _refused(path, f"can't be read: {problem.strerror}") from None
+        raise _refused(path, f"can't be read: {reason_for(problem, path)}") from None
     with opened as file:
         size = os.fstat(file.fileno()).st_size
         while size - file.tell() >= _HEAD.size + 4:
@@ -212,7 +214,7 @@ def grpc_library() -> Any:
             return import_module("grpc")
     except ImportError as problem:
         what = "is not installed" if isinstance(problem, ModuleNotFoundError) else f"can't be imported ({problem})"
-        message = f"servers of Fluid are called by gRPC, which {what}: pip install 'pstranspile[cluster]'"
+        message = f"servers of Fluid are called by gRPC, which {what}: {installing('cluster')}"
         raise DiagnosticError([error("start-library", message)]) from None
 
 

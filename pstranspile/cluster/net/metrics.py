@@ -15,6 +15,7 @@ from pstranspile.cluster.net.loop import CALL, Event, Loop
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
+from pstranspile.ir.extras import installing
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 """The first bytes of the requests that are answered."""
@@ -76,7 +77,7 @@ class Metrics:
 
     def __init__(self, address: str, look: Callable[[], Iterable[Known]]):
         if find_spec("prometheus_client") is None:
-            message = "--metrics needs prometheus_client; get it with: pip install 'pstranspile[metrics]'"
+            message = f"--metrics needs prometheus_client; get it with: {installing('metrics')}"
             raise DiagnosticError([error("start-library", message)])
         library: Any = import_module("prometheus_client")
         self._look = look

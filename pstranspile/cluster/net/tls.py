@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
+from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 
@@ -94,7 +95,7 @@ def _read(path: Path) -> bytes:
         else:
             return path.read_bytes()
     except OSError as problem:
-        reason = f"can't be read: {problem.strerror}"
+        reason = f"can't be read: {reason_for(problem, path)}"
     message = f"{reason}; --tls DIR holds {AUTHORITY}, {CERTIFICATE} and {KEY}"
     raise DiagnosticError([error("start-tls", message, Location(str(path)))])
 

@@ -255,7 +255,11 @@ UNITS = 10000
 
 
 class Lost(Exception):
-    """A machine of the job is gone; the message says which, and why."""
+    """A machine of the job is gone; the message says which, and why. `reason` is what Ray says of it, "" if nothing."""
+
+    def __init__(self, message: str, reason: str = ""):
+        super().__init__(message)
+        self.reason = reason
 
 
 class LeftAlone(Lost):
@@ -471,7 +475,7 @@ def got(role: str, ref: Any) -> Any:
             message = f"the host of {role} does not start on its node: {_lines(problem)[-1]}"
             raise DiagnosticError([error("ray-lost", message)]) from None
         what = "can't be reached" if "unavailable" in str(problem) else "is gone"
-        raise Lost(f"{role} {what}") from None
+        raise Lost(f"{role} {what}", reason_of(problem)) from None
     except RayError as problem:
         cause: Any = getattr(problem, "cause", None)
         if isinstance(cause, Exception):
@@ -543,6 +547,19 @@ def _room(nodes: Sequence[float], share: float) -> int:
 def first_line(problem: BaseException) -> str:
     """The message of an error of Ray, in one line."""
     return _lines(problem)[0]
+
+
+_MOST_OF_A_REASON = 600
+"""The most characters of Ray's reason that are repeated."""
+
+
+def reason_of(problem: BaseException) -> str:
+    """Why Ray has lost an actor, as it says it, in one line, without the numbers by which Ray knows the actor; "" where
+    it says nothing beside that it is lost.
+    """
+    lines = [line for line in str(problem).splitlines()[1:] if line.strip() and not line.startswith("\t")]
+    reason = " ".join(" ".join(lines).split())
+    return reason if len(reason) <= _MOST_OF_A_REASON else f"{reason[: _MOST_OF_A_REASON - 3]}..."
 
 
 def _lines(problem: BaseException) -> list[str]:

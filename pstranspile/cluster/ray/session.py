@@ -35,6 +35,7 @@ from pstranspile.cluster.ray.hosts import (
     answered,
     first_line,
     got,
+    reason_of,
     require_head,
     silent,
 )
@@ -278,7 +279,8 @@ class Session:
                 self._require_head()
                 self._make_room(files)
         except RayError as problem:
-            raise DiagnosticError(_lost(f"the cluster is gone: {first_line(problem)}")) from None
+            message = f"the cluster is gone: {first_line(problem)}"
+            raise DiagnosticError(_lost(message, reason_of(problem))) from None
         return files
 
     def _ended_by(self, problems: Sequence[Diagnostic]) -> DiagnosticError:
@@ -401,7 +403,7 @@ class Session:
         self.failures += not isinstance(problem, Late)
         unreached, self._unreached = self._unreached, isinstance(problem, LeftAlone) and not self._at
         if self.failures > self.settings.restarts or (unreached and self._unreached):
-            raise DiagnosticError(_lost(str(problem)))
+            raise DiagnosticError(_lost(str(problem), problem.reason))
         plan = self.job.plan
         if self.settings.trainers is not None:
             fitting = self.settings.fitting(self.hosts.most(), len(plan.pservers))
@@ -451,8 +453,9 @@ class Session:
         return done
 
 
-def _lost(message: str) -> list[Diagnostic]:
-    return [error("ray-lost", message)]
+def _lost(message: str, reason: str = "") -> list[Diagnostic]:
+    """The error for a job whose machines are lost, with the reason that Ray gives."""
+    return [error("ray-lost", message, notes=[Note(f"Ray says: {reason}")] if reason else [])]
 
 
 def _file_of(role: str, left: Left) -> bytes:

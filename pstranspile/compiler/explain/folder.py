@@ -15,6 +15,7 @@ from pstranspile.compiler.explain.job import ExplainedJob, Settings
 from pstranspile.compiler.folders import Run, load_role, roles_in
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
+from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location, Op, Origin, Program
 from pstranspile.ir.patterns import Pattern
@@ -277,7 +278,7 @@ def _read_plan(path: str) -> dict[str, Any]:
     try:
         plan: object = json.loads(read_regular(path, LARGEST).decode("utf-8"))
     except OSError as problem:
-        message = f"can't be read: {problem.strerror or problem}; it is written by pstranspile compile -o"
+        message = f"can't be read: {reason_for(problem, path)}; it is written by pstranspile compile -o"
         raise DiagnosticError([error("explain-record", message, Location(path))]) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
         raise DiagnosticError([error("explain-record", f"not JSON: {told(problem)}", Location(path))]) from None

@@ -15,7 +15,7 @@ from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, sh
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
 from pstranspile.ir.expect import checked, expect, path_of
-from pstranspile.ir.file_kinds import beginning, kind_of
+from pstranspile.ir.file_kinds import beginning, kind_of, reason_for
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
@@ -110,7 +110,7 @@ def _read(path: Path) -> str:
     try:
         return read_regular(path, MAX_BYTES).decode("utf-8-sig")
     except OSError as problem:
-        message = f"can't read the job file: {problem.strerror or problem}"
+        message = f"can't read the job file: {reason_for(problem, path)}"
         raise JobError([error("job-file", message, where)]) from None
     except ValueError as problem:
         if not isinstance(problem, UnicodeDecodeError):  # a path with a NUL

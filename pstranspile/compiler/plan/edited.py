@@ -26,6 +26,7 @@ from pstranspile.ir.diagnostics import (
     visible,
 )
 from pstranspile.ir.expect import checked, expect_fields, path_of, wrong_type
+from pstranspile.ir.file_kinds import misspelt, reason_for
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
 from pstranspile.ir.patterns import Pattern
@@ -191,9 +192,12 @@ def plan_bytes(path: str) -> tuple[bytes, str]:
     try:
         return (read_regular if in_folder else read_named)(file, MOST_BYTES), file
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
-        reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         missing = isinstance(problem, FileNotFoundError)
-        message = "there is no such file" if missing else f"the plan can't be read: {reason}"
+        message = (
+            f"there is no such file{misspelt(file)}"
+            if missing
+            else f"the plan can't be read: {reason_for(problem, file)}"
+        )
         notes = [Note(f"{path} is a folder; `compile -o` writes the plan of one")] if missing and in_folder else []
         raise DiagnosticError([error("input-unreadable", message, Location(file), notes=notes)]) from None
 

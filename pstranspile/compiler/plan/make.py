@@ -71,6 +71,10 @@ class Dispatcher:
         """The servers of the job, in order."""
         self._eps, self._step = list(pserver_endpoints), 0  # attributes that subclasses in Fluid's scripts use
 
+    def __repr__(self) -> str:
+        """`<RoundRobin of 2 servers>`."""
+        return f"<{type(self).__name__} of {counted(len(self.endpoints), 'server')}>"
+
     @property
     def eps(self) -> list[str]:
         """Fluid's name for `endpoints`."""

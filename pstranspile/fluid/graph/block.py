@@ -10,7 +10,7 @@ from pstranspile.fluid.graph.operator import GENERIC, Operator, names_in, plain
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import dtype_of, kind_of
 from pstranspile.fluid.running.flags import require_static
-from pstranspile.frontends.layers.draft import BlockDraft
+from pstranspile.frontends.layers.draft import BlockDraft, whole_dim
 from pstranspile.ir.diagnostics import did_you_mean, nearest
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import OpRole
@@ -185,7 +185,7 @@ class Block:
             untyped = dtype is None and tensor is None
             tensor = TensorType(
                 dtype_of(dtype) if dtype is not None else base.dtype,
-                tuple(int(dim) for dim in shape) if shape is not None else base.shape,
+                tuple(whole_dim(dim) for dim in shape) if shape is not None else base.shape,
                 lod_level if lod_level is not None else base.lod_level,
             )
             if untyped:
@@ -215,10 +215,10 @@ class Block:
         """
         from pstranspile.fluid import unique_name
 
-        if not shape or dtype is None or any(int(dim) < 0 for dim in shape):
+        if not shape or dtype is None or any(whole_dim(dim) < 0 for dim in shape):
             raise ValueError(f"a parameter has known dims and an element type, not {shape!r} and {dtype!r}")
         name = name or unique_name.generate("_generated_var")
-        tensor = TensorType(dtype_of(dtype), tuple(int(dim) for dim in shape), others.get("lod_level") or 0)
+        tensor = TensorType(dtype_of(dtype), tuple(whole_dim(dim) for dim in shape), others.get("lod_level") or 0)
         decay = others.get("regularizer")
         info = ParameterInfo(
             others.get("trainable", True),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import Numbers, VarType, dtype_of, kind_of, vartype_of
+from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.attributes import kind_of as kind_of_value
 from pstranspile.ir.frozen import FrozenMap
@@ -337,7 +338,7 @@ class VarDesc:
 
     def set_shape(self, shape: Sequence[int]) -> None:
         """Declares other dims."""
-        self._variable.redeclare(shape=tuple(int(dim) for dim in shape))
+        self._variable.redeclare(shape=tuple(whole_dim(dim) for dim in shape))
 
     def dtype(self) -> VarType:
         """The element type."""
@@ -387,7 +388,7 @@ class VarDesc:
 
     def set_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
         """Declares the dims of each tensor that a reader yields."""
-        self._yields([{"shape": tuple(map(int, shape))} for shape in shapes])
+        self._yields([{"shape": tuple(map(whole_dim, shape))} for shape in shapes])
 
     def dtypes(self) -> list[VarType]:
         """The element type of each tensor that a reader yields."""

@@ -28,7 +28,7 @@ from pstranspile.fluid.layers.tensor import assign, cast, fill_constant
 from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic, loops
-from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.draft import Value, whole_dim
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 
@@ -742,7 +742,7 @@ class StaticRNN:
             start = draft.declare(Var(name, tensor=TensorType(like.dtype, ())))
             attrs = {
                 "value": init_value,
-                "shape": [int(dim) for dim in shape],
+                "shape": [whole_dim(dim) for dim in shape],
                 "dtype": like.dtype,
                 "input_dim_idx": ref_batch_dim_idx,
                 "output_dim_idx": init_batch_dim_idx,

@@ -17,6 +17,7 @@ from pstranspile.fluid.graph.vartype import VarType, dtype_of, kind_of, vartype_
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader
+from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import OpRole
 
@@ -31,7 +32,7 @@ def data(
     stop_gradient: bool = True,
 ) -> Any:
     """A variable that is fed; its first dim is the batch's, unless `append_batch_size` is False."""
-    dims = [-1 if dim is None else int(dim) for dim in shape]
+    dims = [-1 if dim is None else whole_dim(dim) for dim in shape]
     if append_batch_size and not any(dim < 0 for dim in dims):
         dims = [-1, *dims]
     return declared(name, dims, dtype, lod_level, stop_gradient, type)
@@ -78,7 +79,7 @@ def py_reader(
     """A reader with variables of its own, to which a Python function supplies values after `start()`."""
     kinds = [vartype_of(dtype_of(dtype)) for dtype in dtypes]
     levels = lod_levels or [0] * len(shapes)
-    dims = [tuple(-1 if dim is None else int(dim) for dim in shape) for shape in shapes]
+    dims = [tuple(-1 if dim is None else whole_dim(dim) for dim in shape) for shape in shapes]
     slots = [_Slot(f"_{at}", *slot) for at, slot in enumerate(zip(dims, kinds, levels, strict=True))]
     return _py_reader(capacity, slots, name, use_double_buffer)
 

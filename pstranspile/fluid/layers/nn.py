@@ -36,7 +36,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.layers import basic, conv, loss, nn, parameters, sequence, tensor
-from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.draft import Value, whole_dim
 from pstranspile.frontends.layers.nn import GENERATED
 from pstranspile.frontends.layers.nn import inplace_abn as inplace
 from pstranspile.ir.attributes import Strings
@@ -789,7 +789,7 @@ def _sized(
         return {one: given}, {}
     if not several(given) or not given:
         raise TypeError(f"{helper.layer_type}: {attr} is a list, a tuple or a variable, not {given!r}")
-    numbers = [unknown if isinstance(dim, Variable) else int(dim) for dim in given]
+    numbers = [unknown if isinstance(dim, Variable) else whole_dim(dim) for dim in given]
     if not any(isinstance(dim, Variable) for dim in given):
         return {}, {attr: numbers}
     return {many: [_part(helper, dim) for dim in given]}, {attr: numbers}

@@ -25,6 +25,7 @@ from pstranspile.fluid.layers.adapt import (
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
 from pstranspile.frontends.layers import basic, loss, parameters, tensor
+from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.frontends.layers.tensor import constants_of, mixed
 from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.model import TensorType, Var
@@ -98,7 +99,7 @@ def create_parameter(
 def _whole_dims(shape: Any) -> list[int]:
     if not several(shape) or not all(isinstance(dim, int | np.integer) for dim in shape):
         raise TypeError(f"dims are a list of whole numbers, not {shape!r}")
-    return [int(dim) for dim in shape]
+    return [whole_dim(dim) for dim in shape]
 
 
 @checked
@@ -125,11 +126,11 @@ def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, o
     if any(isinstance(part, Variable) for part in (shape, value, *(shape if several(shape) else ()))):
         return _filled_at_run_time(shape, kind, value, force_cpu, out)
     if out is None:
-        return wrap(basic.fill_constant(draft, [int(dim) for dim in shape], kind, value, force_cpu=force_cpu))
+        return wrap(basic.fill_constant(draft, [whole_dim(dim) for dim in shape], kind, value, force_cpu=force_cpu))
     draft.names.mint("fill_constant")
     text = str(int(value)) if kind in (DType.INT64, DType.INT32) else str(float(value))
     attrs = {
-        "shape": [int(dim) for dim in shape],
+        "shape": [whole_dim(dim) for dim in shape],
         "dtype": kind,
         "value": float(value),
         "str_value": text,

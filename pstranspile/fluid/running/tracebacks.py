@@ -35,10 +35,10 @@ def rendered(problem: DiagnosticError) -> str:
     frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
     if frames and frames[-1].lineno:
         location = Location(frames[-1].filename, frames[-1].lineno, 0)
+        nowhere = (None, Location(location.file))
+        diagnostics = [one._replace(location=location) if one.location in nowhere else one for one in diagnostics]
         last = diagnostics[-1]
-        if last.location is None:
-            diagnostics[-1] = last._replace(location=location)
-        elif last.location[:2] != location[:2]:
+        if last.location is not None and last.location[:2] != location[:2]:
             diagnostics[-1] = last._replace(notes=(*last.notes, Note("when this was run", location)))
     diagnostics = [_at_line(d)._replace(notes=tuple(map(_at_line, d.notes))) for d in diagnostics]
     places = [each.location for d in diagnostics for each in (d, *d.notes) if each.location is not None]

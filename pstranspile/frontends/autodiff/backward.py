@@ -11,7 +11,17 @@ from typing import NamedTuple
 from pstranspile.frontends.layers.draft import Draft, gradient_block
 from pstranspile.ir.attributes import BlockRef, Longs
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, did_you_mean, raise_errors
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    Severity,
+    at_op,
+    did_you_mean,
+    error,
+    file_of,
+    listed,
+    raise_errors,
+)
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
@@ -838,7 +848,12 @@ def _mark_loss(draft: Draft, loss: str) -> Op:
                 return ops[index]
     written = sorted({name for block in blocks for op in block.ops for name in op.output_names})
     hint = did_you_mean(loss, written, var_text)
-    raise DiagnosticError([Diagnostic("loss-unknown", f"no op of block {draft.current} writes the loss %{loss}{hint}")])
+    if not hint and written:
+        hint = f"; they write {listed(map(var_text, written))}"
+    place = file_of(op for block in blocks for op in block.ops)
+    raise DiagnosticError(
+        [error("loss-unknown", f"no op of block {draft.current} writes the loss %{loss}{hint}", place)]
+    )
 
 
 def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:

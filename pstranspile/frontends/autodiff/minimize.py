@@ -17,7 +17,16 @@ from pstranspile.frontends.autodiff.optimizers import Optimizer, State, Update, 
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, did_you_mean, error, raise_errors
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    Severity,
+    at_op,
+    did_you_mean,
+    error,
+    file_of,
+    raise_errors,
+)
 from pstranspile.ir.model import MAIN, Module, Op, TensorType
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import DType, OpRole
@@ -52,11 +61,11 @@ def train(
 
 
 def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -> list[Diagnostic]:
-    known = module.main.main_block.vars
+    known, place = module.main.main_block.vars, file_of(module.main.main_block.ops)
     names = {var.name for var in module.main.parameters()}
     given = (("a parameter", parameters, names), ("declared", others, known))
     return [
-        error("training-name-unknown", f"%{name} is not {what}{did_you_mean(name, sorted(there), var_text)}")
+        error("training-name-unknown", f"%{name} is not {what}{did_you_mean(name, sorted(there), var_text)}", place)
         for what, wanted, there in given
         for name in wanted
         if name not in there

@@ -526,13 +526,27 @@ def parse_optimizer(
 ) -> Optimizer:
     """The optimizer called `name` with these `KEY=VALUE` settings."""
     kind = _chosen(name, OPTIMIZERS, "optimizer")
-    known = {field.name: field for field in fields(kind) if field.name not in _NOT_SETTINGS}
-    arguments = _settings(settings, known, f"optimizer {name}")
+    known = _settings_of(kind)
+    arguments = _settings(settings, known, f"optimizer {name}", _elsewhere)
     if isinstance(rate, float) and not isfinite(rate):
         raise ValueError(f"the learning rate is {rate}, it must be a finite number")
     if rate is not None:
         arguments["learning_rate"] = rate
     return kind(regularizer=regularizer, clip=clip, **arguments)
+
+
+def _settings_of(optimizer: Any) -> dict[str, Field[Any]]:
+    return {field.name: field for field in fields(optimizer) if field.name not in _NOT_SETTINGS}
+
+
+def _elsewhere(key: str) -> str:
+    """Where a setting is, which an optimizer does not have: in an option, or in the optimizer that is most called like
+    it; "" if nowhere.
+    """
+    if key in ("learning_rate", "regularizer", "clip"):
+        return f"; --{'lr' if key == 'learning_rate' else key} gives it"
+    having = [name for name, kind in OPTIMIZERS.items() if key in _settings_of(kind)]
+    return f"; --optimizer {key if key in having else having[0]} has it" if having else ""
 
 
 def parse_schedule(text: str, rate: float | None, inner: Schedule | None = None) -> Schedule:
@@ -599,7 +613,12 @@ def _number(text: str, what: str) -> float:
     return value
 
 
-def _settings(given: Sequence[str], known: Mapping[str, Field[Any]], what: str) -> dict[str, Any]:
+def _settings(
+    given: Sequence[str], known: Mapping[str, Field[Any]], what: str, elsewhere: Callable[[str], str] = lambda _: ""
+) -> dict[str, Any]:
+    """The values of `KEY=VALUE` settings, of which those `known` are there. `elsewhere` says where another one is.
+    Raises ValueError.
+    """
     result: dict[str, Any] = {}
     for item in given:
         key, equals, value = item.partition("=")
@@ -607,7 +626,7 @@ def _settings(given: Sequence[str], known: Mapping[str, Field[Any]], what: str) 
             raise ValueError(f"{what}: {item!r} is not KEY=VALUE")
         if key not in known:
             hint = did_you_mean(key, known) or f"; it has {', '.join(known) or 'none'}"
-            raise ValueError(f"{what} has no setting {key!r}{hint}")
+            raise ValueError(f"{what} has no setting {key!r}{elsewhere(key)}{hint}")
         if key in result:
             raise ValueError(f"{what}: {key} is given twice")
         result[key] = _within(

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec
 
 from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops import schema_of
+from pstranspile.ops.schema import registered
 
 P = ParamSpec("P")
 
@@ -131,12 +133,19 @@ elementwise_mod = layer_of(elementwise, "elementwise_mod", "The remainder of x /
 
 
 def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
-    """x after the activation `act` (an op type) of a layer called `name`; x itself if `act` is None."""
+    """x after the activation `act` (an op type) of a layer called `name`; x itself if `act` is None. Raises ValueError
+    for an activation that there is not, TypeError for one that is no text.
+    """
     if act is None:
         return x
-    out = x.draft.temporary(name, x.dtype)
+    if not isinstance(act, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # scripts may give anything
+        raise TypeError(f"an activation is a text, such as 'relu', not {act!r}")
     schema = schema_of(act)
-    attrs = {"use_cudnn": True} if use_cudnn and schema is not None and "use_cudnn" in schema.attrs else {}
+    if schema is None:
+        functions = [name for name, op in registered().items() if [*op.inputs] == ["X"] and [*op.outputs] == ["Out"]]
+        raise ValueError(f"there is no activation {act!r}{did_you_mean(act, functions)}")
+    out = x.draft.temporary(name, x.dtype)
+    attrs = {"use_cudnn": True} if use_cudnn and "use_cudnn" in schema.attrs else {}
     x.draft.op(act, {"X": x}, {"Out": out}, attrs)
     return out
 
@@ -167,8 +176,11 @@ def fill_constant(
     """A tensor of dims `shape`, every element `value`. Raises ValueError for an unknown dtype."""
     dtype = element_type(dtype)
     out = draft.temporary(draft.names.mint("fill_constant"), dtype, stop_gradient=True)
-    text = str(int(value)) if dtype in (DType.INT32, DType.INT64) else str(float(value))
-    attrs = {"shape": shape, "dtype": dtype, "value": value, "str_value": text, "force_cpu": force_cpu}
+    try:
+        text = str(int(value)) if dtype in (DType.INT32, DType.INT64) else str(float(value))
+    except (TypeError, ValueError, OverflowError) as problem:  # scripts may give anything
+        raise type(problem)(f"fill_constant: {value!r} is no value of a {dtype.text}") from None
+    attrs = {"shape": shape, "dtype": dtype, "value": float(value), "str_value": text, "force_cpu": force_cpu}
     draft.op("fill_constant", {}, {"Out": out}, attrs)
     return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Signature, signature
 from math import prod
 from typing import Concatenate, ParamSpec
@@ -205,8 +205,8 @@ def each_dim(size: Size, count: int) -> list[int]:
     """A number for each of `count` dims. Raises ValueError for another count."""
     if isinstance(size, int):
         return [size] * count
-    sizes = list(size)
-    if len(sizes) != count:
+    sizes = list(size) if isinstance(size, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+    if len(sizes) != count or isinstance(size, str):
         raise ValueError(f"{size!r} is no whole number, and not {count} of them")
     return sizes
 

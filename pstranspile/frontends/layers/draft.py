@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import is_
-from typing import NamedTuple, TypeAlias, TypeGuard
+from operator import index, is_
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from pstranspile.ir.attributes import (
     PYTHON_TYPES,
@@ -168,6 +168,58 @@ def _require_range(op_type: str, name: str, value: object, kind: AttrKind) -> No
             raise OutOfRange(f"the attribute {name} of {op_type} would be {number}; it is an integer of {bits} bits")
 
 
+_WORDS = {
+    **dict.fromkeys((AttrKind.INT, AttrKind.LONG), "an integer"),
+    **dict.fromkeys((AttrKind.INTS, AttrKind.LONGS), "a list of integers"),
+    **dict.fromkeys((AttrKind.FLOAT, AttrKind.FLOAT64), "a number"),
+    AttrKind.FLOATS: "a list of numbers",
+    AttrKind.BOOLEAN: "True or False",
+    AttrKind.BOOLEANS: "a list of True and False",
+    AttrKind.STRING: "a text",
+    AttrKind.STRINGS: "a list of texts",
+}
+"""What messages call the values of a kind."""
+
+_SINGLE, _SEVERAL = frozenset(_LISTS), frozenset(_LISTS.values())
+_INTEGER_KINDS = (AttrKind.INT, AttrKind.INTS, AttrKind.LONG, AttrKind.LONGS)
+_NUMBER_KINDS = (AttrKind.FLOAT, AttrKind.FLOATS, AttrKind.FLOAT64)
+
+
+def _require_kind(op_type: str, name: str, value: Any, kind: AttrKind) -> None:
+    """Raises TypeError for a value of another kind, which Python would convert, such as a text to the number in it."""
+    if kind not in _WORDS:
+        return
+    for item in value if isinstance(value, list | tuple) else (value,):  # pyright: ignore[reportUnknownVariableType]
+        if kind in (AttrKind.STRING, AttrKind.STRINGS):
+            suits = isinstance(item, str)
+        elif kind in _INTEGER_KINDS:
+            suits = hasattr(item, "__index__")  # pyright: ignore[reportUnknownArgumentType]
+        elif kind in _NUMBER_KINDS:
+            suits = hasattr(item, "__float__") or hasattr(item, "__index__")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            suits = not isinstance(item, str | bytes)
+        if not suits:
+            raise TypeError(f"{op_type}: the attribute {name} is {_WORDS[kind]}, not {_shown(item)}")  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _shown(value: object) -> str:
+    return f"the text {value!r}" if isinstance(value, str) else repr(value)
+
+
+def whole_dim(dim: Any) -> int:
+    """A dim that a script gives. Raises TypeError for what is no whole number, such as a text."""
+    if not hasattr(dim, "__index__"):
+        raise TypeError(f"a dim is a whole number, not {_shown(dim)}")
+    return index(dim)
+
+
+def require_dims(name: str, shape: Sequence[object]) -> None:
+    """Raises TypeError for dims of a variable that are no whole numbers."""
+    for dim in shape:
+        if dim.__class__ is not int and not hasattr(dim, "__index__"):
+            raise TypeError(f"%{name} would be of dims {[*shape]}: each is a whole number, not {_shown(dim)}")
+
+
 def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
     if isinstance(value, DType):
         return value.value
@@ -175,6 +227,7 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
         if name in ("op_namescope", "op_device") and isinstance(value, str):
             return value
         raise KeyError(f"{op_type} has no attribute {name}")
+    _require_kind(op_type, name, value, spec.kind)
     if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
         return narrowed(value if isinstance(value, float) else float(value))
     if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
@@ -185,11 +238,9 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
     scalar = isinstance(value, bool | int | float | str)
     if scalar and spec.kind in (AttrKind.INTS, AttrKind.LONGS) and isinstance(value, int):
         return Ints((value,)) if spec.kind is AttrKind.INTS else python((value,))
-    if spec.kind in (AttrKind.INT, AttrKind.LONG) and not isinstance(value, int):
-        raise TypeError(f"{op_type}: attribute {name} is an integer, got {value!r}")
-    if spec.kind is AttrKind.STRING and not isinstance(value, str):
-        raise TypeError(f"{op_type}: attribute {name} is a string, got {value!r}")
-    _require_range(op_type, name, value, spec.kind)
+    if (scalar and spec.kind in _SEVERAL) or (isinstance(value, list | tuple) and spec.kind in _SINGLE):
+        raise TypeError(f"{op_type}: the attribute {name} is {_WORDS[spec.kind]}, not {_shown(value)}")  # pyright: ignore[reportUnknownArgumentType]
+    _require_range(op_type, name, value, spec.kind)  # pyright: ignore[reportUnknownArgumentType]
     return python(value)
 
 
@@ -350,7 +401,11 @@ class Draft:
         return var.tensor if var else None
 
     def declare(self, var: Var, block: int | None = None) -> Value:
-        """Declares a variable in a block (default: the current one), replacing one of the same name there."""
+        """Declares a variable in a block (default: the current one), replacing one of the same name there. Raises
+        TypeError for dims that are no numbers.
+        """
+        if var.tensor is not None:
+            require_dims(var.name, var.tensor.shape)
         self.blocks[self.current if block is None else block].vars[var.name] = var
         return Value(self, var.name)
 

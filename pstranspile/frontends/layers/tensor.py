@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.frontends.layers.basic import activation, cast, layer, layer_outputs, unary
-from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.frontends.layers.draft import Draft, Value, whole_dim
 from pstranspile.frontends.layers.nn import name_layer
 from pstranspile.frontends.layers.parameters import Element
 from pstranspile.ir.frozen import FrozenMap
@@ -52,10 +52,10 @@ def mixed(numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = 
 
     if isinstance(numbers, Value):
         return Mixed(None, read(numbers), [])
-    known = [-1 if isinstance(number, Value) else int(number) for number in numbers]
+    known = [-1 if isinstance(number, Value) else whole_dim(number) for number in numbers]
     if not any(isinstance(number, Value) for number in numbers):
         return Mixed(known, None, [])
-    return Mixed(known, None, [read(n) if isinstance(n, Value) else constant(int(n)) for n in numbers])
+    return Mixed(known, None, [read(n) if isinstance(n, Value) else constant(whole_dim(n)) for n in numbers])
 
 
 def constants_of(draft: Draft, layer: str = "", dtype: DType = DType.INT32) -> Callable[[int], Value]:

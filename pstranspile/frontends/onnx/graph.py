@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.extras import installing
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.runtime.values import NUMPY_TYPES, Array
@@ -56,7 +57,7 @@ def library(part: str = "onnx") -> Any:
     try:
         return importlib.import_module(part)
     except ImportError:
-        message = "ONNX models need the package onnx: pip install 'pstranspile[onnx]'"
+        message = f"ONNX models need the package onnx: {installing('onnx')}"
         raise DiagnosticError([error("onnx-library", message)]) from None
 
 

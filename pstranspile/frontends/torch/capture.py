@@ -19,6 +19,7 @@ from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
+from pstranspile.ir.extras import installing
 from pstranspile.ir.patterns import Pattern
 
 
@@ -27,7 +28,7 @@ def torch_library(part: str = "torch") -> Any:
     try:
         return importlib.import_module(part)
     except ImportError:
-        message = "PyTorch models need the package torch: pip install 'pstranspile[torch]'"
+        message = f"PyTorch models need the package torch: {installing('torch')}"
         raise DiagnosticError([error("torch-library", message)]) from None
 
 

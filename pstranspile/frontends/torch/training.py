@@ -31,7 +31,16 @@ from pstranspile.frontends.torch.refusals import line_of, require_own_loss, user
 from pstranspile.frontends.torch.stepping import TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
 from pstranspile.ir.attributes import Double
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, did_you_mean, error, raise_errors
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    Note,
+    counted,
+    did_you_mean,
+    error,
+    listed,
+    raise_errors,
+)
 from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
@@ -102,6 +111,10 @@ class Training:
         run(module["startup"], scope=self._scope)
         self.load(state)
         self.example: Mapping[str, Array] = self.feeds(batch)
+
+    def __repr__(self) -> str:
+        """The programs, the loss and the inputs, in one line."""
+        return f"<Training of {self._module!r}: loss {self.loss}, inputs {listed(self.inputs)}>"
 
     @property
     def module(self) -> Module:

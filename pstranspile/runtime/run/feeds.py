@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, listed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, file_of, listed
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.gradient import SUFFIX
@@ -116,7 +116,7 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
         var = variables.get(name)
         if var is None:
             message = f"{name} is fed, but the program declares no such variable{near(name, variables)}"
-            findings.append(error("run-feed-unknown", message))
+            findings.append(error("run-feed-unknown", message, file_of(program.main_block.ops)))
             continue
         made = as_value(var, value)
         problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
@@ -171,12 +171,12 @@ def mismatch_of_array(var: Var, data: Any, *, any_dims: bool = False) -> str:
     wanted = NUMPY_TYPES[var.tensor.dtype]
     if data.dtype != wanted:
         return f"is fed {describe(data)}; convert it with .astype('{wanted}')"
-    shape = data.shape
-    if any_dims:
-        return ""
-    if len(shape) != len(var.shape) or any(d not in (-1, n) for d, n in zip(var.shape, shape, strict=False)):
-        return f"is fed {describe(data)}"
-    return ""
+    return "" if any_dims or fits_dims(var, data.shape) else f"is fed {describe(data)}"
+
+
+def fits_dims(var: Var, shape: Sequence[int]) -> bool:
+    """Whether an array of these dims fits the declared ones of a variable."""
+    return len(shape) == len(var.shape) and all(d in (-1, n) for d, n in zip(var.shape, shape, strict=True))
 
 
 def _lod_problem(var: Var, value: LoDTensor) -> str:
@@ -250,7 +250,7 @@ def fetch_problem(program: Program, name: str) -> Diagnostic:
         message = f"{name} is fetched, but the program declares no such variable{hint}"
     else:
         message = f"{name} is fetched, but has no value after the run"
-    return error("run-fetch-unknown", message)
+    return error("run-fetch-unknown", message, file_of(program.main_block.ops))
 
 
 def fetched(program: Program, name: str, value: Value | None) -> Value:

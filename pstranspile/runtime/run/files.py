@@ -28,7 +28,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of, misspelt
+from pstranspile.ir.file_kinds import ARRAYS, SAVED, beginning, kind_of, reason_for
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.patterns import Pattern
@@ -91,11 +91,13 @@ def read_arrays(
             if isinstance(loaded, np.ndarray):
                 raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
             with loaded as archive:
+                if kind_of(beginning(file), file) == SAVED:  # an archive, too, but with a pickle
+                    raise _refuse(file, f"not an .npz file: {SAVED}")
                 _require_sizes(file, archive.zip)
                 names = archive.files if chosen is None else chosen(archive.files)
                 return ArrayFile({name: _array(file, archive, name) for name in names}, file)
     except OSError as problem:
-        raise _refuse(file, f"the file can't be read: {problem.strerror or problem}{misspelt(file)}") from None
+        raise _refuse(file, f"the file can't be read: {reason_for(problem, file)}") from None
     except DAMAGE as problem:
         # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
         reason = "" if "pickle" in str(problem) else f": {_reason(problem)}"
@@ -103,6 +105,15 @@ def read_arrays(
         if kind is not None and kind != ARRAYS:
             raise _refuse(file, f"not an .npz file: {kind}") from None
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
+
+
+def names_in(path: str) -> list[str]:
+    """The names of the arrays of an `.npz` file, in its order; none if it can't be read."""
+    try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    except (OSError, *DAMAGE):
+        return []
 
 
 def odd_arrays(arrays: ArrayFile) -> list[Diagnostic]:

@@ -17,6 +17,7 @@ from pstranspile.ir.diagnostics import (
     Note,
     counted,
     error,
+    file_of,
     first_findings,
     listed,
     raise_errors,
@@ -25,6 +26,7 @@ from pstranspile.ir.diagnostics import (
 from pstranspile.ir.expect import checked, expect, path_of, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
 from pstranspile.ir.patterns import Pattern
+from pstranspile.ir.reading import shown_path
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -35,6 +37,7 @@ from pstranspile.runtime.run.feeds import (
     computed,
     declared,
     describe,
+    fits_dims,
     mismatch,
     mismatch_of_array,
     near,
@@ -212,13 +215,15 @@ def require_steps(there: int, wanted: int, source: RowSource | None = None) -> N
     """
     if there >= wanted or wanted >= ENDLESS:
         return
-    place = getattr(source, "place", "")
+    place, at = getattr(source, "place", ""), None
     if place:
         message = f"{place} gives batches for {counted(there, 'step')}; {wanted} are asked for"
     else:
-        message = f"the rows are enough for {counted(there, 'step')}, {wanted} are asked for"
-        message += "; --epochs has them fed again"
-    raise DiagnosticError([error("run-file-unusable", message)])
+        files: Sequence[str] = getattr(source, "files", ())
+        rows = f"the rows of it and of {counted(len(files) - 1, 'more file')}" if len(files) > 1 else "the rows"
+        message = f"{rows} are enough for {counted(there, 'step')}, {wanted} are asked for; --epochs has them fed again"
+        at = Location(shown_path(files[0])) if files else None
+    raise DiagnosticError([error("run-file-unusable", message, at)])
 
 
 # The values of a variable in several steps as arrays by name, which is the content of files of feeds and of results.
@@ -402,6 +407,8 @@ class Feeds:
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
         """The values of each step, for inputs with arrays for each step."""
+        self._unstepped: list[str] = []
+        """The arrays that have the dims of one step."""
         self._without = ""
         """What shows that arrays hold no step; "" where they do."""
         self._batches = batches_of(given, "Feeds")
@@ -434,7 +441,7 @@ class Feeds:
         if len(set(counts.values())) > 1:
             steps = ", ".join(f"{name} {count}" for name, count in counts.items())
             findings.append(self._problem(f"the inputs have different numbers of steps: {steps}"))
-        raise_errors(self._with_inputs(findings))
+        raise_errors(self._with_axis(self._with_inputs(findings)))
         self.steps = next(iter(counts.values()), None)
         if self.steps == 0:
             name = next(iter(counts))
@@ -456,6 +463,19 @@ class Feeds:
         if inputs and last >= 0:
             note = Note(f"the inputs of the program are {listed(inputs, _MOST_NAMED)}")
             findings[last] = findings[last]._replace(notes=(*findings[last].notes, note))
+        return findings
+
+    def _with_axis(self, findings: list[Diagnostic]) -> list[Diagnostic]:
+        """The findings; the last one says how an axis of steps is added, where arrays lack it."""
+        if self._unstepped:
+            name = self._unstepped[0]
+            batch, *dims = self._variables[name].shape
+            hint = f"{name}[None] is one step"
+            if batch < 0 <= min(dims, default=0):
+                hint += f", {name}.reshape({', '.join(map(str, ['STEPS', -1, *dims]))}) divides its rows into steps"
+            lacking = listed(self._unstepped, _MOST_NAMED)
+            note = Note(f"the first dim of an array counts steps, which is not there in {lacking}: {hint}")
+            findings[-1] = findings[-1]._replace(notes=(*findings[-1].notes, note))
         return findings
 
     # one array for all steps
@@ -496,6 +516,8 @@ class Feeds:
             counts[var.name] = len(array)
             self._arrays[var.name] = array
             if len(array) and (problem := mismatch(var, _first(array), any_dims=var.name in self._overwritten)):
+                if fits_dims(var, array.shape):
+                    self._unstepped.append(var.name)
                 yield self._problem(f"{var.name} is declared {declared(var)}, but in each step {problem}")
 
     def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
@@ -926,7 +948,7 @@ def fetches_by_program(
             ran = programs[owner] if slash and owner in programs else next(iter(programs.values()))
             hint = near(name, names) or computed(ran)
             message = f"{item} is fetched, but no program that is run declares {name}{hint}"
-            raise DiagnosticError([error("run-fetch-unknown", message)])
+            raise DiagnosticError([error("run-fetch-unknown", message, file_of(ran.main_block.ops))])
         for place in places:
             result[place][name] = None
     return {name: tuple(names) for name, names in result.items()}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TextIO, TypeAlias
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
+from pstranspile.ir.extras import installing
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.feeds import described, is_number, numbers_of, size_in_bytes
@@ -29,7 +30,7 @@ def _drawing() -> tuple[Any, Any]:
     try:
         return importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
     except ImportError:
-        message = "drawing needs matplotlib: pip install 'pstranspile[plot]'"
+        message = f"drawing needs matplotlib: {installing('plot')}"
         raise DiagnosticError([error("run-plot-impossible", message)]) from None
 
 

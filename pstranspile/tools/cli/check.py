@@ -26,7 +26,7 @@ from pstranspile.tools.cli.common import (
     require_named,
     whole,
 )
-from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
+from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed, suggesting_feed
 from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status
@@ -92,7 +92,12 @@ def _check(options: argparse.Namespace) -> int:
         result = compiled(options, loaded)
         feeds = read_feed(options, programs if options.program else {MAIN: module.main}, module, STEPS)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
-    with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
+    with (
+        quoting(module.source),
+        suggesting_feed(options),
+        most_turns(options.max_turns),
+        _shown(options) as (progress, watch),
+    ):
         checked = check(
             module,
             job,

@@ -216,17 +216,30 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, given: str) -> str:
         known = {option[2:]: option[2:] for option in self._option_string_actions if option.startswith("--")}
-        known |= {other: own for other, own in _OF_LAUNCHERS.items() if own in known and other not in known}
+        known |= {other: own for other, own in _OTHER_WORDS.items() if own in known and other not in known}
         name = given.replace("_", "-")
+        if name in _OF_COMMANDS and name not in known:
+            return f"; {_OF_COMMANDS[name]}"
         near = next((option for option in known if option.startswith(name)), None) or nearest(name, known)
         return f"; did you mean --{known[near]}?" if near else ""
 
 
-_OF_LAUNCHERS = {
+_OTHER_WORDS = {
     **dict.fromkeys(("servers", "server-num", "pserver-num", "endpoints"), "pservers"),
     **dict.fromkeys(("workers", "worker-num", "trainer-num", "nproc-per-node", "nranks"), "trainers"),
+    **dict.fromkeys(("job", "job-file", "cluster"), "config"),
+    **dict.fromkeys(("data", "dataset", "inputs"), "feed"),
+    **dict.fromkeys(("batch-size", "rows"), "batch"),
+    **dict.fromkeys(("iterations", "max-steps", "num-steps"), "steps"),
+    **dict.fromkeys(("weights", "params", "from"), "init"),
+    "learning-rate": "lr",
 }
-"""Options of the launchers of Fluid and Paddle, and the corresponding options here."""
+"""Options of the launchers of Fluid and Paddle, and words that others use, and the corresponding options here."""
+
+_OF_COMMANDS = {
+    "role": "`pstranspile start DIR --role NAME` runs one machine of a compiled job",
+}
+"""Options of one command, for the messages of others."""
 
 
 _A_PATH = Pattern(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import counted, listed, shell_word
+from pstranspile.ir.extras import installing
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.required import require_programs
 from pstranspile.tools.cli.common import (
@@ -31,7 +32,7 @@ from pstranspile.tools.cli.written import (
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Turns a module into files of another format, one per program (main.pb and startup.pb for the usual two). A single
 file (onnx, mlir, a drawing of a module of one program) is written into the folder too, or, where the name of -o ends
 like it (net.onnx), as this file.
@@ -40,7 +41,7 @@ pb: what these can't carry is written beside them, to meta.json, for --meta. dot
 as boxes, variables as edges. mlir: one file, module.mlir, in MLIR's generic form. onnx and inference: the model that
 infers what --fetch names (else what fetch ops name) of @main, with the values of its parameters, which --from takes
 from what training has left. onnx: main.onnx; an op that ONNX can't express is refused by name; it needs the package
-onnx: pip install 'pstranspile[onnx]'. inference: __model__ and a file for each parameter, as Fluid's
+onnx: {installing("onnx")}. inference: __model__ and a file for each parameter, as Fluid's
 save_inference_model writes them."""
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import DiagnosticError, Note
+from pstranspile.ir.diagnostics import DiagnosticError, Note, listed
 from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import count, number, whole
@@ -174,17 +174,28 @@ def is_rows(options: argparse.Namespace) -> bool:
 
 @contextmanager
 def suggesting_feed(options: argparse.Namespace) -> Generator[None]:
-    """Says how inputs are fed, where they are missing and no file was given."""
+    """Says how inputs are fed, where they are missing and no file was given; or which arrays are in the file."""
     try:
         yield
     except DiagnosticError as problem:
         *others, last = problem.diagnostics
-        if options.feed or last.code != "run-feed-missing":
+        note = None if last.code != "run-feed-missing" else _about_feed(options)
+        if note is None:
             raise
-        note = Note(
+        raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
+
+
+def _about_feed(options: argparse.Namespace) -> Note | None:
+    """A note about inputs that are missing; None where inputs are no arrays of a file."""
+    if not options.feed:
+        return Note(
             "--feed FILE.npz gives the inputs of all steps; rows of files are fed with --feed FILE.csv --batch N"
         )
-        raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
+    if of_python(options.feed) is not None or is_rows(options):
+        return None
+    from pstranspile.runtime.run.files import names_in
+
+    return Note(f"{options.feed} has {listed(names_in(options.feed)) or 'no arrays'}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import counted, shell_line, warning
+from pstranspile.ir.extras import installing
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
 from pstranspile.tools.cli.report import report
@@ -16,11 +17,11 @@ from pstranspile.tools.cli.written import telling
 if TYPE_CHECKING:
     from pstranspile.frontends.onnx.importing import Imported
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel) or an ONNX model into text.
 
 The parameters of an ONNX model go to the file of --params, for --init of run and check; the startup program has them
-NaN. docs/guides/onnx.md shows how to train it. This needs the package onnx: pip install 'pstranspile[onnx]'."""
+NaN. docs/guides/onnx.md shows how to train it. This needs the package onnx: {installing("onnx")}."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -123,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
         if kept is not None and kept.source is not None:
             kept.source.require_seed(options.seed)
             options.seed = kept.seed
-        options.fetch = fetches_of(options.fetch, job)
+        options.fetch = fetches_of(options.fetch, job, None if compiled is None else compiled.source)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
         if options.state:

@@ -231,7 +231,7 @@ def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: s
 def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
     from pstranspile.tools.cli.turns import require_fetches, usual_fetches
 
-    require_fetches(job.trainer(0).main, options.fetch)
+    require_fetches(job.trainer(0).main, options.fetch, job.source.main)
     return options.fetch or list(usual_fetches(job.trainer(0).main))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.cluster.net.status import Shown
 from pstranspile.ir.diagnostics import visible
+from pstranspile.ir.extras import installing
 from pstranspile.tools.cli.progress import is_terminal
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def add_live(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
         "--live",
         action="store_true",
         help="show the machines at work on the terminal: steps, numbers as curves, messages per second, who waits for "
-        "whom (needs rich: pip install 'pstranspile[live]')",
+        f"whom (needs rich: {installing('live')})",
     )
 
 
@@ -54,7 +55,7 @@ def check_live(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     if not options.live:
         return
     if find_spec("rich") is None:
-        parser.error("--live needs rich: pip install 'pstranspile[live]'")
+        parser.error(f"--live needs rich: {installing('live')}")
     if not is_terminal(sys.stdout):
         parser.error("--live draws on a terminal, which the output is not")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from pstranspile.ir.extras import installing
 from pstranspile.tools.cli.common import make_parser
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Serves one editor, which starts it, over stdin and stdout with the Language Server Protocol: findings while a program or
 a job file is typed, hovering, definitions, references, completion, renaming, formatting, folding, and hints where
 parameters will live. The job of net.ir is net.job.toml or job.toml beside it (or .json).
 
-docs/guides/editors.md says how to set editors up. It needs pygls: pip install 'pstranspile[lsp]'."""
+docs/guides/editors.md says how to set editors up. It needs pygls: {installing("lsp")}."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--stdio", action="store_true", help="what some editors add; it is the only way there is")
     parser.parse_args(arguments)
     if find_spec("pygls") is None:
-        parser.error("the language server needs pygls: pip install 'pstranspile[lsp]'")
+        parser.error(f"the language server needs pygls: {installing('lsp')}")
     from pstranspile.tools.lsp.server import Server
 
     return 0 if Server().start() else 1

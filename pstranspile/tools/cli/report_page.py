@@ -22,7 +22,7 @@ from pstranspile.tools.cli.common import (
     whole,
     write_page,
 )
-from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
+from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed, suggesting_feed
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.report import report as tell
 from pstranspile.tools.cli.turns import TURNS_HELP
@@ -176,7 +176,8 @@ def _run(
     record = read_record(options.replay) if options.replay else None
     of_run = options.steps, feeds, options.batch, options.program, options.schedule, options.seed
     wanted = RunOptions(*of_run, faults, record)
-    running = run_data(compiled, module, wanted)
+    with suggesting_feed(options):
+        running = run_data(compiled, module, wanted)
     if not options.check:
         return running, None
     assert compiled.job is not None

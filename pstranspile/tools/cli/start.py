@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.net.server_checkpoints import CheckpointPlan
     from pstranspile.cluster.net.status import StatusPipe
     from pstranspile.cluster.net.tls import Credentials
+    from pstranspile.ir.model import Module
 
 
 # Checkpoints of servers in `pstranspile start`. They need the job, of which the folder has only the programs.
@@ -491,12 +492,14 @@ def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generat
         yield
 
 
-def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
-    """What is fetched of every step: what was asked for, else the `usual_fetches`. Raises DiagnosticError."""
+def fetches_of(given: Sequence[str], folder: JobFolder, source: Module | None = None) -> list[str]:
+    """What is fetched of every step: what was asked for, else the `usual_fetches`. Raises DiagnosticError, at the
+    `source` that the programs of the folder were made of.
+    """
     from pstranspile.tools.cli.turns import require_fetches, usual_fetches
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
-    require_fetches(first.main, given)
+    require_fetches(first.main, given, None if source is None else source.main)
     return list(given) or list(usual_fetches(first.main))
 
 

@@ -86,9 +86,11 @@ def _results(program: Program) -> tuple[str, ...]:
     return tuple(result)
 
 
-def require_fetches(program: Program, fetches: Sequence[str]) -> None:
-    """Raises DiagnosticError for variables that a program does not declare."""
+def require_fetches(program: Program, fetches: Sequence[str], source: Program | None = None) -> None:
+    """Raises DiagnosticError for variables that a program does not declare. `source` is the one that it was made of,
+    which the user knows.
+    """
     from pstranspile.runtime.run.feeds import fetch_problem
 
-    findings = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]
+    findings = [fetch_problem(source or program, name) for name in fetches if name not in program.main_block.vars]
     raise_errors(findings)

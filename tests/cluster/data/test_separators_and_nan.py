@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,21 +100,39 @@ def written(kind: str, values: Any) -> str:
     return f"d.{kind}"
 
 
+def places(file: str) -> Callable[[int], str]:
+    """The place of a row in messages: its line, where rows are lines."""
+    if file.endswith(".parquet"):
+        return lambda _: file
+    return lambda row: f"{file}:{row + file.endswith('.csv')}:1"
+
+
+def findings(err: str) -> list[str]:
+    """The findings that are told; below those of a line stand the line and its mark, and nothing else."""
+    lines = err.splitlines()
+    told = [at for at, line in enumerate(lines) if not line.startswith("  ")]
+    for at in told:
+        quoted = 2 * bool(re.search(r":[0-9]+:1: ", lines[at]))
+        assert [*told, len(lines)][told.index(at) + 1] == at + 1 + quoted
+    return [lines[at] for at in told]
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_nan_in_rows_is_told_once_for_each_column(kind: str, capsys: pytest.CaptureFixture[str]):
     file = written(kind, numbers(((1, 2), (5, 2), (7, 2), (4, 13))))
+    at = places(file)
     told = [
-        f"{file}: warning[data-nan]: the column f2 is NaN in row 2 (and in 2 more)",
-        f"{file}: warning[data-nan]: the column y is NaN in row 5",
+        f"{at(2)}: warning[data-nan]: the column f2 is NaN in row 2 (and in 2 more)",
+        f"{at(5)}: warning[data-nan]: the column y is NaN in row 5",
     ]
     feed = ["--feed", file, "--batch", "4", *COLUMNS]
     job = ["--pservers", "1", "--trainers", "2"]
-    assert ran(*feed, "--epochs", "2", "--shuffle", "1", capsys=capsys)[1].splitlines() == told
-    assert ran(*feed, *job, capsys=capsys)[1].splitlines() == told
+    assert findings(ran(*feed, "--epochs", "2", "--shuffle", "1", capsys=capsys)[1]) == told
+    assert findings(ran(*feed, *job, capsys=capsys)[1]) == told
     _, err = ran(*feed, *job, capsys=capsys, verb="launch")
-    assert [line.removeprefix(f"{Path.cwd()}/") for line in err.splitlines()] == told
+    assert [line.removeprefix(f"{Path.cwd()}/") for line in findings(err)] == told
     one_step = ran(*feed, "--steps", "1", capsys=capsys)[1]  # what is not fed is not told
-    assert one_step.splitlines() == [f"{file}: warning[data-nan]: the column f2 is NaN in row 2"]
+    assert findings(one_step) == [f"{at(2)}: warning[data-nan]: the column f2 is NaN in row 2"]
 
 
 def test_rows_without_nan_and_rows_left_out_tell_nothing_of_nan(capsys: pytest.CaptureFixture[str]):
@@ -130,7 +150,7 @@ def test_many_rows_with_nan_are_counted_up_to_a_bound(capsys: pytest.CaptureFixt
     rows = MOST_COUNTED + 500
     Path("d.csv").write_text(table(numbers(tuple((row, 0) for row in range(rows)), rows)))
     _, err = ran("--feed", "d.csv", "--batch", "500", *COLUMNS, capsys=capsys)
-    assert err == "d.csv: warning[data-nan]: the column f0 is NaN in row 1 (and in 999 or more)\n"
+    assert findings(err) == ["d.csv:2:1: warning[data-nan]: the column f0 is NaN in row 1 (and in 999 or more)"]
 
 
 def test_nan_in_ragged_rows_and_in_one_column_of_lists():
@@ -183,16 +203,17 @@ def test_infinity_in_rows_is_told_as_nan_is(kind: str, capsys: pytest.CaptureFix
     values = numbers(((1, 2),))
     values[2, 2], values[6, 2], values[4, 13] = np.inf, -np.inf, np.inf
     file = written(kind, values)
+    at = places(file)
     told = [
-        f"{file}: warning[data-nan]: the column f2 is NaN in row 2",
-        f"{file}: warning[data-infinite]: the column f2 is infinite in row 3 (and in 1 more)",
-        f"{file}: warning[data-infinite]: the column y is infinite in row 5",
+        f"{at(2)}: warning[data-nan]: the column f2 is NaN in row 2",
+        f"{at(3)}: warning[data-infinite]: the column f2 is infinite in row 3 (and in 1 more)",
+        f"{at(5)}: warning[data-infinite]: the column y is infinite in row 5",
     ]
     feed = ["--feed", file, "--batch", "4", *COLUMNS]
     job = ["--pservers", "1", "--trainers", "2"]
-    assert ran(*feed, capsys=capsys)[1].splitlines() == told
+    assert findings(ran(*feed, capsys=capsys)[1]) == told
     _, err = ran(*feed, *job, capsys=capsys, verb="launch")
-    assert [line.removeprefix(f"{Path.cwd()}/") for line in err.splitlines()] == told
+    assert [line.removeprefix(f"{Path.cwd()}/") for line in findings(err)] == told
 
 
 @pytest.mark.parametrize("verb", ["run", "check", "launch"])

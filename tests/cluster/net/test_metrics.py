@@ -107,7 +107,7 @@ def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DiagnosticError, match=r"--metrics here: here is no host:port"):
         Metrics("here", list)
     monkeypatch.setattr("pstranspile.cluster.net.metrics.find_spec", lambda name: None)
-    with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[metrics\]'"):
+    with pytest.raises(DiagnosticError, match=r"pip install '\.\[metrics\]'"):
         Metrics(address, list)
 
 

@@ -210,7 +210,8 @@ def test_what_is_fetched_is_known_before_any_process_begins(
     compiled(tmp_path / "job")
     capsys.readouterr()
     assert main(["launch", str(tmp_path / "job"), "--feed", str(feeds), "--fetch", "nope"]) == 1
-    assert capsys.readouterr().err.startswith("error[run-fetch-unknown]: nope is fetched")
+    told = "error[run-fetch-unknown]: nope is fetched"
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'job' / 'trainer_0.ir'}: {told}")
 
 
 def test_the_end_of_a_log_begins_where_something_goes_wrong(tmp_path: Path) -> None:

@@ -345,6 +345,31 @@ def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.Monkey
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("ray")
+    hosts: Any = importlib.import_module("pstranspile.cluster.ray.hosts")
+    session: Any = importlib.import_module("pstranspile.cluster.ray.session")
+    said = "The actor died unexpectedly before finishing this task.\n\tclass_name: Host\n\tpid: 7\n{}\n"
+    why = "The actor is dead because its node has died.\n  The node was out of memory."
+
+    def get(_: Any) -> Any:
+        raise hosts.RayActorError("17", said.format(why))
+
+    monkeypatch.setattr(hosts.ray, "get", get)
+    with pytest.raises(hosts.Lost) as caught:
+        hosts.got("pserver_0", Mock())
+    assert str(caught.value) == "pserver_0 is gone"
+    run = session.Session.__new__(session.Session)
+    run.settings = session.Settings(None, (), None, 0, 20.0, "")
+    run.failures, run._unreached, run._at = run.settings.restarts, False, {}
+    with pytest.raises(ps.DiagnosticError) as told:
+        run._go_back(caught.value)
+    reason = "Ray says: The actor is dead because its node has died. The node was out of memory."
+    assert str(told.value) == f"error[ray-lost]: pserver_0 is gone\nnote: {reason}"
+    assert hosts.reason_of(hosts.RayActorError("17", said.format(""))) == ""
+    assert len(hosts.reason_of(hosts.RayActorError("17", said.format("x" * 5000)))) <= 600
+
+
 def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
     """Ray notices only processes that have ended. A call that takes long is waited for while others are answered."""
     pytest.importorskip("ray")

@@ -59,3 +59,48 @@ def test_models_verify(name: str):
     draft = L.Draft(seed=5)
     MODELS[name](draft)
     assert [found.code for found in ps.verify(draft.module())] == WARNED.get(name, [])
+
+
+WRONG_KINDS: dict[str, tuple[type[Exception], Callable[[], object]]] = {
+    "there is no activation 'reluu'; did you mean relu?": (ValueError, lambda: L.fc(row(), 8, act="reluu")),
+    "there is no activation 'Tanh'; did you mean tanh?": (ValueError, lambda: L.conv2d(image(), 4, 3, act="Tanh")),
+    "an activation is a text, such as 'relu', not 3": (TypeError, lambda: L.fc(row(), 8, act=3)),  # type: ignore[arg-type]
+    "%fc_0.w_0 would be of dims [6, '8']: each is a whole number, not the text '8'": (
+        TypeError,
+        lambda: L.fc(row(), "8"),  # type: ignore[arg-type]
+    ),
+    "%fc_0.w_0 would be of dims [6, 8.5]: each is a whole number, not 8.5": (
+        TypeError,
+        lambda: L.fc(row(), 8.5),  # type: ignore[arg-type]
+    ),
+    "%row would be of dims [-1, '6']: each is a whole number, not the text '6'": (
+        TypeError,
+        lambda: L.data(L.Draft(), "row", [-1, "6"]),  # type: ignore[list-item]
+    ),
+    "dropout: the attribute dropout_prob is a number, not the text '0.5'": (
+        TypeError,
+        lambda: L.dropout(row(), "0.5"),  # type: ignore[arg-type]
+    ),
+    "transpose2: the attribute axis is a list of integers, not the text '1'": (
+        TypeError,
+        lambda: L.transpose(row(), ["1", "0"]),  # type: ignore[list-item]
+    ),
+    "reduce_sum: the attribute keep_dim is True or False, not the text 'False'": (
+        TypeError,
+        lambda: L.reduce_sum(row(), 0, keep_dim="False"),  # type: ignore[arg-type]
+    ),
+    "a dim is a whole number, not the text '2'": (TypeError, lambda: L.reshape(row(), ["2", 3])),  # type: ignore[list-item]
+    "fill_constant: 'one' is no value of a f32": (
+        ValueError,
+        lambda: L.fill_constant(L.Draft(), [2], "f32", "one"),  # type: ignore[arg-type]
+    ),
+    "1.5 is no whole number, and not 2 of them": (ValueError, lambda: L.conv2d(image(), 4, 3, stride=1.5)),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("message", WRONG_KINDS)
+def test_settings_of_another_kind(message: str):
+    kind, call = WRONG_KINDS[message]
+    with pytest.raises(kind) as raised:
+        call()
+    assert str(raised.value) == message

@@ -43,6 +43,8 @@ def test_state_comes_back_into_torch(tmp_path):
     model = Net()
     training = pt.trace(model, batch(), loss=loss, optimizer=sgd(model))
     assert set(training.names) == set(dict(model.state_dict()))
+    assert repr(training).startswith("<Training of <Module")
+    assert f": loss {training.loss}, inputs {', '.join(training.inputs)}>" in repr(training)
     assert len(training.train([batch(4), batch(10)])) == 2
     other = Net()
     training.write_back(other)
@@ -168,5 +170,5 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         raise ImportError(part)
 
     monkeypatch.setattr(capture.importlib, "import_module", absent)
-    with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[torch\]'"):
+    with pytest.raises(DiagnosticError, match=r"pip install '\.\[torch\]'"):
         capture.torch_library()

@@ -172,6 +172,21 @@ def test_a_setting_without_meaning(optimizer: str, setting: str, capsys: pytest.
     assert f"optimizer {optimizer}: {key} is {float(value):g}, it must be " in err
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "setting", "told"),
+    [
+        ("sgd", "momentum=0.9", "'momentum'; --optimizer momentum has it; it has name"),
+        ("sgd", "beta1=0.9", "'beta1'; --optimizer adam has it; it has name"),
+        ("momentum", "learning_rate=0.1", "'learning_rate'; --lr gives it; it has "),
+        ("momentum", "momentm=0.9", "'momentm'; did you mean momentum?"),
+        ("sgd", "nothing=1", "'nothing'; it has name"),
+    ],
+)
+def test_a_setting_of_another_optimizer(optimizer: str, setting: str, told: str, capsys: pytest.CaptureFixture[str]):
+    err = refused(capsys, "--loss", "loss", "--optimizer", optimizer, "--set", setting, status=2)
+    assert f"optimizer {optimizer} has no setting {told}" in err
+
+
 def test_every_setting_that_is_a_number_has_bounds():
     numbers = {
         field.name

@@ -58,7 +58,10 @@ def test_columns_of_another_width(
     rows = ["--feed", f"rows.{form}", "--batch", "4", "--columns", "x=f*", "--columns", "y=y*"]
     assert main([*what, *rows]) == 1
     told = capsys.readouterr().err
-    assert told == f"rows.{form}: error[data-column]: x takes 1000 numbers, its columns have 999\n"
+    columns = "f0, f1, f2, f3, f4, f5, f6, f7 and 991 more"
+    others = "y0, y1, y2, y3, y4, y5, y6, y7 and 12 more"
+    said = f"x takes 1000 numbers, its columns have 999: {columns}; others in the file are {others}"
+    assert told == f"rows.{form}: error[data-column]: {said}\n"
 
 
 def test_all_widths_that_are_wrong_are_told(capsys: pytest.CaptureFixture[str]):
@@ -66,7 +69,7 @@ def test_all_widths_that_are_wrong_are_told(capsys: pytest.CaptureFixture[str]):
     written("csv", 3)
     assert main(["run", NET, "--feed", "rows.csv", "--batch", "4", "--columns", "x=f*", "--columns", "y=f*"]) == 1
     told = capsys.readouterr().err
-    assert "x takes 1000 numbers, its columns have 3" in told
+    assert "x takes 1000 numbers, its columns have 3: f0, f1, f2; others in the file are y0, y1" in told
     assert "y takes 20 numbers, its columns have 3" in told
 
 

@@ -113,4 +113,4 @@ def test_rows_are_told_by_the_file_as_it_was_named(capsys: pytest.CaptureFixture
     for verb in ("run", "launch"):
         assert main([verb, *given]) == 0
         told = capsys.readouterr().err.splitlines()
-        assert "nan.csv: warning[data-nan]: the column x12 is NaN in row 1 (and in 11 more)" in told
+        assert "nan.csv:2:1: warning[data-nan]: the column x12 is NaN in row 1 (and in 11 more)" in told

@@ -199,4 +199,4 @@ def test_it_needs_a_terminal_and_the_library(monkeypatch: pytest.MonkeyPatch, ca
         assert "--live" in said
     monkeypatch.setattr(live_board, "find_spec", lambda name: None)
     assert main(["check", *JOB, "--live"]) == 2
-    assert "pip install 'pstranspile[live]'" in capsys.readouterr().err
+    assert "pip install '.[live]'" in capsys.readouterr().err

@@ -39,3 +39,32 @@ def test_what_is_there_is_named(
     if "trained" in arguments:
         assert "did you mean trained_values?" in told
     assert "@GRAD" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["launch", EXAMPLE, "--role", "trainer_0"],
+            "no option --role; `pstranspile start DIR --role NAME` runs one ma",
+        ),
+        (
+            ["run", EXAMPLE, "--role=trainer_0"],
+            "no option --role; `pstranspile start DIR --role NAME` runs one machine",
+        ),
+        (["check", EXAMPLE, "--job", "job.toml"], "there is no option --job; did you mean --config?"),
+        (["run", EXAMPLE, "--data", "d.npz"], "there is no option --data; did you mean --feed?"),
+        (["run", EXAMPLE, "--batch_size", "3"], "there is no option --batch_size; did you mean --batch?"),
+        (["grad", EXAMPLE, "--learning-rate", "3"], "there is no option --learning-rate; did you mean --lr?"),
+    ],
+)
+def test_options_that_others_have(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_script_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    assert main(["fluid", "trian.py"]) == 2
+    assert capfd.readouterr().err == "pstranspile fluid: there is no file trian.py; did you mean train.py?\n"

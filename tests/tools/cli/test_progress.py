@@ -151,7 +151,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_the_first_step(
     for job in ([], ["--pservers", "2", "--trainers", "2"]):
         assert main([*options, *job]) == 1
         told = capsys.readouterr()
-        assert "error[run-plot-impossible]: drawing needs matplotlib: pip install 'pstranspile[plot]'" in told.err
+        assert "error[run-plot-impossible]: drawing needs matplotlib: pip install '.[plot]'" in told.err
         assert told.out == ""
     monkeypatch.undo()
     (tmp_path / "forward.ir").write_text("ir 1\nprogram @main {\n  block ^0 {\n  }\n}\n")

@@ -152,12 +152,29 @@ def test_ragged_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         assert saved["step/t@LENS"].tolist() == lengths.tolist()
 
 
+@pytest.mark.parametrize("command", [["run"], ["run", "--pservers", "1"], ["check", "--pservers", "1"]])
+def test_which_arrays_there_are_where_an_input_is_missing(
+    net: str, capsys: pytest.CaptureFixture[str], command: list[str]
+):
+    np.savez("feed.npz", xs=np.ones((2, 2, 3), "float32"))
+    assert main([command[0], net, *command[1:], "--feed", "feed.npz"]) == 1
+    err = capsys.readouterr().err
+    assert "note: xs; did you mean x?" in err
+    assert "x is an input of the program, declared f32[-1, 3], and is not fed" in err
+    assert "note: feed.npz has xs\n" in err
+
+
 @pytest.mark.parametrize(
     ("arrays", "told"),
     [
         ({"x": np.ones((2, 2, 3))}, "x is declared f32[-1, 3], but in each step is fed f64[2, 3]"),
         ({"x": np.float32(1)}, "x has no leading step axis"),
         ({"x": np.ones((2, 3), "float32")}, "x is declared f32[-1, 3], but in each step is fed f32[3]"),
+        (
+            {"x": np.ones((2, 3), "float32")},
+            "the first dim of an array counts steps, which is not there in x: x[None] is one step, "
+            "x.reshape(STEPS, -1, 3) divides its rows into steps",
+        ),
         ({"x": np.ones((6, 3), "float32"), "x@LENS": np.ones((2, 3), "int64")}, "it can't have x@LENS"),
         (
             {"x": np.ones((2, 2, 3), "float32"), "loss": np.ones((3, 1), "float32")},
@@ -274,5 +291,5 @@ def test_plotting_without_matplotlib(net: str, capsys: pytest.CaptureFixture[str
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     status, _, err = result(capsys, net, "--feed", "feed.npz", "--plot", "loss.png")
     assert status == 1
-    assert "drawing needs matplotlib: pip install 'pstranspile[plot]'" in err
+    assert "drawing needs matplotlib: pip install '.[plot]'" in err
     assert not Path("loss.png").exists()

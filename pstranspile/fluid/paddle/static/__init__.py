@@ -53,6 +53,7 @@ from pstranspile.fluid.paddle.static.files import serialize_program as serialize
 from pstranspile.fluid.paddle.static.nn import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.scope import Scope as Scope
+from pstranspile.frontends.layers.draft import whole_dim
 
 
 class InputSpec:
@@ -61,7 +62,7 @@ class InputSpec:
     """
 
     def __init__(self, shape: Any, dtype: Any = "float32", name: str | None = None):
-        self.shape = tuple(-1 if dim is None else int(dim) for dim in shape)
+        self.shape = tuple(-1 if dim is None else whole_dim(dim) for dim in shape)
         self.dtype = dtype if isinstance(dtype, str) else numpy_name(dtype)
         self.name = name
 
