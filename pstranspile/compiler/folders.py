@@ -1,21 +1,24 @@
 """The folder of a compiled job: the programs of its machines and the plan, written and found again.
 
 `files_of` makes the files that `compile -o DIR` writes; `roles_in` and `load_role` find and read the programs in a
-folder. What plan.json says of the origins of ops is read by `explain/folder.py`.
+folder, and `require_written` holds them against the plan. What plan.json says of the origins of ops is read by
+`explain/folder.py`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pstranspile.frontends.loading import Report, load, require_regular
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, warning
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, Role
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -57,11 +60,16 @@ def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata next to them. Raises DiagnosticError."""
     require_regular(*paths)
     first, *others = paths
-    meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
+    meta = _meta_of(first)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)
     if first.name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
     return module
+
+
+def _meta_of(first: Path) -> Path:
+    """The file of the metadata of a machine whose first file this is."""
+    return first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
 
 
 # A compiled job as files: what `compile -o` writes.
@@ -84,18 +92,125 @@ def files_of(
     from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE
 
     roles = result.roles()
+    written = {name: _written(role, emit) for name, role in roles.items()}
+    texts = {name: print_module(module).encode("utf-8") for name, module in written.items()}
+    programs = {name: _hash(text) for name, text in texts.items()}
+    compilation = _compilation(programs)
     for number, (name, role) in enumerate(roles.items(), start=1):
         tell("texts of machines", number, len(roles))
         if emit == "pb":
             yield f"{name}.main.pb", program_to_bytes(role.main)
             yield f"{name}.startup.pb", program_to_bytes(role.startup)
-            written = Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
-            yield f"{name}.meta.json", json_text(meta_of(written)).encode("utf-8")
+            meta = {**meta_of(written[name]), "compilation": compilation}
+            yield f"{name}.meta.json", json_text(meta).encode("utf-8")
         else:
-            yield f"{name}.ir", print_module(role.module).encode("utf-8")
+            yield f"{name}.ir", texts[name] + _MARK.format(compilation).encode("ascii")
     plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
     start = {"start": START_FILE} if result.source.start else {}
-    yield PLAN_FILE, json_text({**plan, **start, **record(result)}).encode("utf-8")
+    whose = {"compilation": compilation, "programs": programs}
+    yield PLAN_FILE, json_text({**plan, **start, **whose, **record(result)}).encode("utf-8")
+
+
+def _written(role: Role, emit: str) -> Module:
+    """The programs of a machine that its files hold."""
+    return role.module if emit == "ir" else Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
+
+
+# Which programs a plan.json was written with: `programs` has the hash of the text of each machine's programs, and
+# `compilation` is what all files of one compile carry, texts as a comment and metadata as a key. So a program of
+# another compile is told from one that was edited.
+
+_MARK = "\n# compilation {}\n"
+_MARKS = re.compile(rb"^# compilation ([0-9a-f]{16})\s*?$", re.MULTILINE)
+_KEY = re.compile(rb'"compilation": "([0-9a-f]{16})"')
+
+
+def _hash(text: bytes) -> str:
+    return "sha256:" + sha256(text).hexdigest()
+
+
+def _compilation(programs: Mapping[str, str]) -> str:
+    """What the files of one compile carry: a hash of the programs of all machines."""
+    return sha256(json.dumps(programs, sort_keys=True).encode("ascii")).hexdigest()[:16]
+
+
+def require_written(
+    plan: Mapping[str, Any],
+    files: Mapping[str, Sequence[Path]],
+    modules: Mapping[str, Module],
+    report: Report | None = None,
+) -> None:
+    """Raises DiagnosticError for programs of another compile than the plan's; reports those that were edited.
+
+    A program whose text, without comments and layout, is the one that the plan was written with is always taken. A plan
+    of a version that records no programs holds no one to anything.
+    """
+    if "programs" not in plan:
+        return
+    recorded = _recorded(plan, files)
+    from pstranspile.runtime.files.outputs import is_role
+
+    edited: list[Diagnostic] = []
+    mixed: list[Diagnostic] = []
+    for name, module in modules.items():
+        place = Location(str(files[name][0]))
+        if name not in recorded:
+            if is_role(name):
+                message = f"plan.json was written without programs of {name}"
+                mixed.append(error("folder-mixed", message, place))
+            continue
+        if _is_recorded(files[name], module, recorded[name]):
+            continue
+        marks = _marks(files[name])
+        if marks and plan.get("compilation") not in marks:
+            message = f"the programs of {name} are of another compile than plan.json"
+            note = Note("compile again, or put back the file that was written with plan.json")
+            mixed.append(error("folder-mixed", message, place, notes=[note]))
+        else:
+            message = f"the programs of {name} are not those that plan.json was written with; they were edited"
+            edited.append(warning("folder-edited", message, place))
+    if report is not None and edited:
+        report(edited)
+    raise_errors(mixed)
+
+
+def _recorded(plan: Mapping[str, Any], files: Mapping[str, Sequence[Path]]) -> Mapping[str, str]:
+    """The hash of each machine's programs in a plan. Raises DiagnosticError if the plan is damaged there."""
+    held: object = plan["programs"]
+    hashes = cast("dict[str, object]", held) if isinstance(held, dict) else {}
+    if not hashes or not all(isinstance(digest, str) for digest in hashes.values()):
+        place = next(iter(files.values()))[0].with_name("plan.json")
+        message = "not a plan: programs is not the hash of each machine's programs; compile again"
+        raise DiagnosticError([error("explain-record", message, Location(str(place)))])
+    return cast("dict[str, str]", hashes)
+
+
+def _is_recorded(paths: Sequence[Path], module: Module, recorded: str) -> bool:
+    """Whether the programs in files are those of a recorded hash."""
+    from pstranspile.ops.textual import print_module
+
+    first = paths[0]
+    if first.suffix == ".ir" and _hash(_without_mark(first.read_bytes())) == recorded:
+        return True
+    try:
+        return _hash(print_module(module).encode("utf-8")) == recorded
+    except ValueError:  # values that no text holds
+        return False
+
+
+def _without_mark(text: bytes) -> bytes:
+    """A text without the comment that `files_of` has added at its end."""
+    marks = list(_MARKS.finditer(text))
+    return text[: marks[-1].start() - 1] if marks and marks[-1].end() >= len(text) - 1 else text
+
+
+def _marks(paths: Sequence[Path]) -> set[str]:
+    """The compiles that the files of a machine say they are of."""
+    first = paths[0]
+    if first.suffix == ".ir":
+        return {mark.decode() for mark in _MARKS.findall(first.read_bytes())}
+    meta = _meta_of(first)
+    return {mark.decode() for mark in _KEY.findall(meta.read_bytes())} if meta.is_file() else set()
 
 
 # What `compile -o` keeps in plan.json so that `explain DIR` can say where every op comes from.

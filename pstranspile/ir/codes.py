@@ -82,6 +82,8 @@ OwnCode = Literal[
     "explain-record",
     "extra-attribute",
     "feed-shares",
+    "folder-edited",
+    "folder-mixed",
     "folder-role-twice",
     "folder-without-programs",
     "geo-name",

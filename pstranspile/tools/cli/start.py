@@ -159,14 +159,15 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.net.findings import reported
     from pstranspile.cluster.net.foreign import grpc_library
     from pstranspile.cluster.net.job import load_job_folder
-    from pstranspile.cluster.net.status import StatusPipe, end_with_parent
+    from pstranspile.cluster.net.status import STATUS, StatusPipe, end_with_parent
     from pstranspile.cluster.net.terms import require_apart, role_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
     from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.large.table import rows_on_disk
 
     end_with_parent()
-    folder = load_job_folder(options.folder, options.push_every)
+    told = report_findings if STATUS not in os.environ else None  # whoever started this process has told it
+    folder = load_job_folder(options.folder, options.push_every, told)
     role, given = options.role, {}
     if role is None:
         trainers = sum(name.startswith("trainer") for name in folder.roles)
