@@ -213,6 +213,7 @@ OwnCode = Literal[
     "start-library",
     "start-role",
     "start-tls",
+    "start-token",
     "syntax",
     "table-folder",
     "table-gradient",
