@@ -25,6 +25,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect
 from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular
 from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check, check_training
 from pstranspile.runtime.values import Array
 
@@ -70,7 +71,12 @@ def _arrays(source: _Source, training: Training | None) -> dict[str, Array]:
         raise DiagnosticError([error("input-unreadable", f"there is no such file{misspelt(path)}", Location(path))])
     if os.path.isdir(path) or is_checkpoint(path):
         raise ValueError(f"{path} is a folder: state_dict needs the training whose variables it holds")
-    with np.load(path) as held:
+    try:
+        stream = open_regular(path)
+    except OSError as problem:
+        message = f"the file can't be read: {problem.strerror}"
+        raise DiagnosticError([error("input-unreadable", message, Location(path))]) from None
+    with stream, np.load(stream) as held:
         return _of_results(cast("Mapping[str, Any]", held))
 
 

@@ -1,19 +1,21 @@
 """The folder of a compiled job: the programs of its machines and the plan, written and found again.
 
 `files_of` makes the files that `compile -o DIR` writes; `roles_in` and `load_role` find and read the programs in a
-folder. What plan.json says of the origins of ops is read by `explain/folder.py`.
+folder, and `report_changed` holds them against the plan. What plan.json says of the origins of ops is read by
+`explain/folder.py`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pstranspile.frontends.loading import Report, load, require_regular
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, warning
 from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
@@ -58,11 +60,16 @@ def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata next to them. Raises DiagnosticError."""
     require_regular(*paths)
     first, *others = paths
-    meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
+    meta = _meta_of(first)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)
     if first.name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
     return module
+
+
+def _meta_of(first: Path) -> Path:
+    """The file of the metadata of a machine whose first file this is."""
+    return first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
 
 
 # A compiled job as files: what `compile -o` writes.
@@ -85,18 +92,80 @@ def files_of(
     from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE
 
     roles = result.roles()
+    programs: dict[str, str] = {}
     for number, (name, role) in enumerate(roles.items(), start=1):
         tell("texts of machines", number, len(roles))
         if emit == "pb":
-            yield f"{name}.main.pb", program_to_bytes(role.main)
-            yield f"{name}.startup.pb", program_to_bytes(role.startup)
+            main, startup = program_to_bytes(role.main), program_to_bytes(role.startup)
+            programs[name] = _hash(main, startup)
+            yield f"{name}.main.pb", main
+            yield f"{name}.startup.pb", startup
             written = Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
             yield f"{name}.meta.json", json_text(meta_of(written)).encode("utf-8")
         else:
-            yield f"{name}.ir", print_module(role.module).encode("utf-8")
+            text = print_module(role.module).encode("utf-8")
+            programs[name] = _hash(text)
+            yield f"{name}.ir", text
     plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
     start = {"start": START_FILE} if result.source.start else {}
-    yield PLAN_FILE, json_text({**plan, **start, **record(result)}).encode("utf-8")
+    yield PLAN_FILE, json_text({**plan, **start, "programs": programs, **record(result)}).encode("utf-8")
+
+
+# Which programs a plan.json was written with: `programs` has the hash of each machine's text or serialized programs.
+
+
+def _hash(*contents: bytes) -> str:
+    """A hash of the contents of files, one after the other."""
+    return "sha256:" + sha256(b"".join(contents)).hexdigest()
+
+
+def report_changed(
+    plan: Mapping[str, Any],
+    files: Mapping[str, Sequence[Path]],
+    modules: Mapping[str, Module],
+    report: Report | None = None,
+) -> None:
+    """Reports the machines whose programs are not those that the plan was written with.
+
+    Comments and layout do not count. A plan of a version that records no programs says nothing of them. Raises
+    DiagnosticError if the record is damaged.
+    """
+    if "programs" not in plan:
+        return
+    recorded = _recorded(plan, files)
+    from pstranspile.runtime.files.outputs import is_role
+
+    found: list[Diagnostic] = []
+    for name, module in modules.items():
+        place = Location(str(files[name][0]))
+        if name in recorded and not _is_recorded(files[name], module, recorded[name]):
+            message = f"the programs of {name} are not those that plan.json was written with"
+            note = Note("they were edited, or are of another compile; to compile again writes all of them anew")
+            found.append(warning("folder-changed", message, place)._replace(notes=(note,)))
+        elif name not in recorded and is_role(name):
+            found.append(warning("folder-changed", f"plan.json was written without programs of {name}", place))
+    if report is not None and found:
+        report(found)
+
+
+def _recorded(plan: Mapping[str, Any], files: Mapping[str, Sequence[Path]]) -> Mapping[str, str]:
+    """The hash of each machine's programs in a plan. Raises DiagnosticError if the plan is damaged there."""
+    held: object = plan["programs"]
+    hashes = cast("dict[str, object]", held) if isinstance(held, dict) else {}
+    if not hashes or not all(isinstance(digest, str) for digest in hashes.values()):
+        place = next(iter(files.values()))[0].with_name("plan.json")
+        message = "not a plan: programs is not the hash of each machine's programs; compile again"
+        raise DiagnosticError([error("explain-record", message, Location(str(place)))])
+    return cast("dict[str, str]", hashes)
+
+
+def _is_recorded(paths: Sequence[Path], module: Module, recorded: str) -> bool:
+    """Whether the programs in files are those of a recorded hash."""
+    from pstranspile.ops.textual import print_module
+
+    if _hash(*(path.read_bytes() for path in paths)) == recorded:
+        return True  # as it was written; to print it would take as long as to read it
+    return paths[0].suffix == ".ir" and _hash(print_module(module).encode("utf-8")) == recorded
 
 
 # What `compile -o` keeps in plan.json so that `explain DIR` can say where every op comes from.

@@ -24,7 +24,7 @@ from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.server_checkpoints import VARIABLE
 from pstranspile.cluster.net.status import SERVING, StatusPipe
-from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.cluster.net.terms import TOKEN, Refused, Terms, token_of_environment
 from pstranspile.cluster.net.tls import read_credentials, require_guarded
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
@@ -67,7 +67,8 @@ def require_open(addresses: Mapping[str, str]) -> None:
 
 def require_callable(addresses: Mapping[str, str]) -> None:
     """Raises DiagnosticError if the environment asks for tokens or certificates, which Fluid's calls do not have."""
-    wanted = [name for name in ("PSTRANSPILE_TOKEN", "PSTRANSPILE_TLS") if os.environ.get(name)]
+    token_of_environment(os.environ)
+    wanted = [name for name in (TOKEN, "PSTRANSPILE_TLS") if os.environ.get(name)]
     if wanted:
         what = "machines whose ops a script wrote itself make Fluid's calls, which bring no token and no certificate"
         raise DiagnosticError([error("start-tls", f"{wanted[0]} is set, but {what}; unset it")])
@@ -148,7 +149,7 @@ class Machine:
         job = self.compiled.job
         if not addresses and job is not None:
             addresses = {f"trainer_{index}": endpoint for index, endpoint in enumerate(job.trainer_endpoints)}
-        folder, token = os.environ.get("PSTRANSPILE_TLS", ""), os.environ.get("PSTRANSPILE_TOKEN", "")
+        folder, token = os.environ.get("PSTRANSPILE_TLS", ""), token_of_environment(os.environ)
         if not folder:
             require_open(addresses)
         credentials = read_credentials(folder) if folder else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from io import BufferedReader
 from typing import BinaryIO
 
@@ -53,11 +54,50 @@ def too_large(most: int) -> OSError:
 
 
 def read_named(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a file, pipe or device that the user named, of at most `most` bytes. Raises OSError."""
+    """The content of a file or pipe that the user named, of at most `most` bytes. Raises OSError, also for a device
+    other than a terminal and the null device, which may have no end.
+
+    A pipe that nobody writes to is waited for, which is said on stderr after a moment.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISSOCK(mode):
+        raise OSError(errno.EINVAL, "it is a socket, a file is needed", os.fspath(path))
+    if stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a device, a file is needed", os.fspath(path))
+    if stat.S_ISFIFO(mode):
+        return _read_pipe(path, most)
     with open(path, "rb") as stream:
+        if stat.S_ISCHR(mode) and not (stream.isatty() or os.path.samefile(path, os.devnull)):
+            raise OSError(errno.EINVAL, "it is a device, a file is needed", os.fspath(path))
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and os.fstat(stream.fileno()).st_size > most:
             raise too_large(most)
         return read_stream(stream, most)
+
+
+WAIT = 2.0
+"""Seconds after which is said that a pipe is waited for."""
+
+
+def _read_pipe(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a pipe, of at most `most` bytes. Raises OSError."""
+    from threading import Timer
+
+    timer = Timer(WAIT, _tell_of_wait, [os.fspath(path)])
+    timer.daemon = True
+    timer.start()
+    try:
+        with open(path, "rb") as stream:
+            first = stream.read(1)
+            timer.cancel()
+            return first + read_stream(stream, most - 1) if first else b""
+    finally:
+        timer.cancel()
+
+
+def _tell_of_wait(path: str) -> None:
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        shown = path.encode("unicode_escape").decode("ascii") if not path.isprintable() else path
+        print(f"waiting for {shown}, a pipe that nobody writes to yet", file=sys.stderr, flush=True)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:

@@ -9,6 +9,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.layers.io import ListenAndServ
+from pstranspile.fluid.running.meeting import Meeting
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh
@@ -67,6 +68,18 @@ def test_calls_that_bring_no_token_are_not_made_where_one_is_wanted(monkeypatch:
     for program in (talking("127.0.0.1:6174"), main):
         with fresh(), pytest.raises(DiagnosticError, match="PSTRANSPILE_TOKEN is set"):
             fluid.Executor(fluid.CPUPlace()).run(program)
+
+
+def test_an_empty_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PSTRANSPILE_TOKEN", "")
+    main = fluid.Program()
+    with fluid.program_guard(main), ListenAndServ("127.0.0.1:0", [], optimizer_mode=False).do():
+        pass
+    for program in (talking("127.0.0.1:6174"), main):
+        with fresh(), pytest.raises(DiagnosticError, match="PSTRANSPILE_TOKEN is set, but empty"):
+            fluid.Executor(fluid.CPUPlace()).run(program)
+    with pytest.raises(DiagnosticError, match="PSTRANSPILE_TOKEN is set, but empty"):
+        Meeting(0, 2, "127.0.0.1:6174")
 
 
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.server import listening_op, mode_of
-from pstranspile.compiler.folders import load_role, roles_in
+from pstranspile.compiler.folders import load_role, report_changed, roles_in
 from pstranspile.compiler.link import LinkError, link
-from pstranspile.frontends.loading import LARGEST
+from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import told
@@ -71,18 +71,22 @@ def _trainer_address(role: Role) -> str:
     return ""
 
 
-def load_job_folder(folder: str | os.PathLike[str], push_every: int | None = None) -> JobFolder:
+def load_job_folder(
+    folder: str | os.PathLike[str], push_every: int | None = None, report: Report | None = None
+) -> JobFolder:
     """The job in a folder that `compile -o` wrote, or to which programs of Fluid were exported.
 
-    `push_every` is the number of steps between exchanges of a geo job without plan.json. Raises DiagnosticError.
+    `push_every` is the number of steps between exchanges of a geo job without plan.json; `report` is told of programs
+    that were edited after their compile. Raises DiagnosticError.
     """
     files = roles_in(folder)
     _require_machines(folder, list(files))
     plan = _read_plan(folder, list(files))
     roles: dict[str, Role] = {}
+    modules: dict[str, Module] = {}
     digest = sha256()
     for name, paths in files.items():
-        module: Module = load_role(paths)
+        modules[name] = module = load_role(paths)
         missing = next((program for program in (MAIN, STARTUP) if program not in module.programs), None)
         if missing is not None:
             raise _refused(f"the programs of {name} lack @{missing}", paths[0])
@@ -91,6 +95,7 @@ def load_job_folder(folder: str | os.PathLike[str], push_every: int | None = Non
         for path in paths:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     if plan is not None:
+        report_changed(plan, files, modules, report)
         _require_fit(folder, roles)
     pushes = _pushes(folder, roles, plan, push_every)
     if push_every is not None:

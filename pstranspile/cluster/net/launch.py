@@ -35,6 +35,7 @@ from pstranspile.cluster.net.supervisor import (
     how_it_ended,
     log_folder,
 )
+from pstranspile.cluster.net.terms import TOKEN
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.folders import files_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
@@ -270,26 +271,23 @@ def _tell(what: str) -> None:
 
 # What the command `launch` does as well.
 
-_TOKEN = "PSTRANSPILE_TOKEN"
-"""The environment variable with the token of a job, which its processes inherit."""
-
 
 @contextmanager
 def token_of_job() -> Generator[None]:
     """Gives the processes that are started meanwhile a token of their own, unless the environment has one. An empty one
     would let in anybody.
     """
-    before = os.environ.get(_TOKEN)
+    before = os.environ.get(TOKEN)
     if before:
         yield
         return
-    os.environ[_TOKEN] = secrets.token_hex(16)
+    os.environ[TOKEN] = secrets.token_hex(16)
     try:
         yield
     finally:
-        os.environ.pop(_TOKEN, None)
+        os.environ.pop(TOKEN, None)
         if before is not None:
-            os.environ[_TOKEN] = before
+            os.environ[TOKEN] = before
 
 
 _LOGS = Pattern(r"(pserver|trainer)_[0-9]+\.log")

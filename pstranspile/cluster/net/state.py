@@ -35,6 +35,9 @@ from pstranspile.runtime.files.outputs import FileLock
 _JOB = "@job"
 """The key of a saved state with the hash of the job that the server takes part in."""
 
+_RUN = "@run"
+"""The key of a saved state with what tells the run from others of the same job: a hash of its token."""
+
 _PEERS = "@peers"
 """The key of a saved state with the processes that the server talks to."""
 
@@ -78,6 +81,7 @@ class StateKeeper(SiteListener):
         self.foreign = foreign
         self.journal = foreign.journal if foreign is not None else None
         self.file = Path(folder, f"{server.name}.kept")
+        self._run = site.terms.run()
         self.every = every
         self._last = (0, -1)
         """The numbers of updates and of live trainers when the state was last saved."""
@@ -140,6 +144,9 @@ class StateKeeper(SiteListener):
         job, own_job = str(state.pop(_JOB)), self.site.terms.job
         if job != own_job:
             told = f"is of another job: {job[:12]}, not {own_job[:12]}; give this one another folder"
+            raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))])
+        if state.pop(_RUN, self._run) != self._run:  # states of earlier versions do not say
+            told = "is of another run of this job, which had another token; give this one another folder, or that token"
             raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))])
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
         links_in, links_out = state.pop(_IN), state.pop(_OUT)
@@ -253,6 +260,7 @@ class StateKeeper(SiteListener):
         snapshot = take_snapshot(self.server, {}, tables=False)
         own: dict[str, Any] = {
             _JOB: self.site.terms.job,
+            _RUN: self._run,
             _PEERS: peers,
             _IN: links_in,
             _OUT: links_out,

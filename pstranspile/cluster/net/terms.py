@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Container, Mapping, Sequence
+from hashlib import pbkdf2_hmac
 from typing import Any, NamedTuple
 
 from pstranspile.cluster.net.telling import MOST as MOST_TOLD
@@ -23,6 +24,22 @@ requests before it waits.
 
 MOST_NAME = 64
 """The most characters in the random name of a process."""
+
+
+TOKEN = "PSTRANSPILE_TOKEN"
+"""The environment variable with the token of a job, which its processes inherit."""
+
+
+def token_of_environment(variables: Mapping[str, str]) -> str:
+    """The token of the job that this process takes part in; "" if the environment has none.
+
+    Raises DiagnosticError for a token that is set but blank: it would let in anybody, where a token is wanted.
+    """
+    token = variables.get(TOKEN, "")
+    if TOKEN in variables and not token.strip():
+        message = f"{TOKEN} is set, but {'blank' if token else 'empty'}, which is no token"
+        raise DiagnosticError([error("start-token", f"{message}; give it a secret text, or unset it")])
+    return token
 
 
 class Terms(NamedTuple):
@@ -48,6 +65,16 @@ class Terms(NamedTuple):
         if len(str(fields["incarnation"])) > MOST_NAME:
             raise Objection("the name of the process is too long")
         step_of(fields, "joins")
+
+    def run(self) -> str:
+        """A text that tells the run from others of the same job, from which nobody learns the token; "" without a
+        token.
+        """
+        return pbkdf2_hmac("sha256", _bytes(self.token), _bytes(self.job), _ROUNDS).hex() if self.token else ""
+
+
+_ROUNDS = 200_000
+"""The rounds of hashing that a guess of a token costs whoever reads a kept state."""
 
 
 def _bytes(text: str) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -31,6 +33,7 @@ from pstranspile.cluster.net.tls import read_credentials
 from pstranspile.cluster.ray.moves import Kept, together
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, counted, error, lasting
 from pstranspile.runtime.arithmetic import arithmetic
+from pstranspile.runtime.files.outputs import work_folder
 from pstranspile.runtime.large.table import rows_on_disk
 
 # The actor that hosts one machine of a job: it runs the machine, reports on it, and returns the machine's results.
@@ -70,6 +73,10 @@ class Left(NamedTuple):
     refused: str = ""
 
 
+class Ended(Exception):
+    """The host of a machine is ended, and its files are removed."""
+
+
 class Reports(StatusPipe):
     """Stores the reports of a machine until they are requested.
 
@@ -81,9 +88,17 @@ class Reports(StatusPipe):
         self._reports: list[dict[str, Any]] = []
         self._urgent = False
         self._some = threading.Condition()
+        self.ended = False
+        """Whether the machine is to end at its next report."""
+
+    def end(self) -> None:
+        """Has the machine end at its next report."""
+        self.ended = True
 
     def __call__(self, **fields: Any) -> None:
-        """Stores one report; any thread may call it."""
+        """Stores one report; any thread may call it. Raises Ended once the machine is to end."""
+        if self.ended:
+            raise Ended
         with self._some:
             self._reports.append(fields)
             if "step" not in fields:
@@ -102,16 +117,31 @@ class Host:
     """Hosts a machine. Its methods are called through Ray, several at a time."""
 
     def __init__(self) -> None:
-        self._work = tempfile.TemporaryDirectory(prefix="pstranspile-host-")
+        self._at_end = ExitStack()
+        place = work_folder(Path(tempfile.gettempdir()), "pstranspile-host-", mode=0o700)
+        self._work = self._at_end.enter_context(place)
+        self._at_play = threading.Lock()
+        """Held while a machine runs."""
         self._report = Reports()
         self._ports: Ports | None = None
         self._lock = threading.Lock()
         self._done = 0
         self._until: int | None = None
         self._results: list[Any] = []
-        self._parts = Path(self._work.name)
+        self._parts = self._work
         self._left: Path | None = None
         """The file that the last machine on this host has left."""
+
+    def leave(self) -> None:
+        """Removes the files of this host, which is then ended. Those of a host that ends without it, the next host on
+        the node removes.
+        """
+        self._report.end()
+        self._at_play.acquire(timeout=1.0)  # its machine writes no more; one that only waits does not end
+        self._at_end.close()
+        while self._work.exists():  # what was being written has made it again
+            shutil.rmtree(self._work, ignore_errors=True)
+            sleep(0.05)
 
     def address(self) -> str:
         """The address at which the next machine of this host will listen: the node's IP address and a free port."""
@@ -131,15 +161,20 @@ class Host:
     def play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
         """Runs a machine to its end, and returns what it leaves."""
         try:
-            return Left(self._play(part, programs, feeds, init))
+            with self._at_play:
+                return Left(self._play(part, programs, feeds, init))
         except DiagnosticError as problem:
             return Left(problems=tuple(problem.diagnostics), node=f"the node {self._node()}")
         except Refused as problem:
             return Left(refused=f"{part.role}: {problem}")
+        except Exception:
+            if not self._report.ended:
+                raise
+            return Left(refused=f"{part.role}: its host was ended")
 
     def _play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
         """Runs a machine to its end, and returns the content of its file. Raises DiagnosticError, Refused."""
-        folder = Path(tempfile.mkdtemp(dir=self._work.name))
+        folder = Path(tempfile.mkdtemp(dir=self._work))
         for name, data in programs.items():
             (folder / name).write_bytes(data)
         job = load_job_folder(folder)
@@ -314,7 +349,7 @@ class Hosts:
         Raises NotPlaced, DiagnosticError, HeadGone.
         """
         for role in [known for known in self.actors if known not in roles]:
-            ray.kill(self.actors.pop(role))
+            _end([self.actors.pop(role)])
         new = [role for role in roles if role not in self.actors]
         arrived = self._arrived()[: len(new)]
         self._spares = [spare for spare in self._spares if spare not in arrived]
@@ -377,15 +412,13 @@ class Hosts:
         return [spare for spare in self._spares if spare not in waiting]
 
     def _drop(self, spares: Sequence[_Asked]) -> None:
-        for spare in spares:
-            ray.kill(spare.actor)
+        _end([spare.actor for spare in spares if spare.address], [spare.actor for spare in spares if not spare.address])
         self._spares = [spare for spare in self._spares if spare not in spares]
 
     def restart(self) -> None:
         """Makes Ray restart all actors, each as a new process. Raises HeadGone."""
         require_head()
-        for actor in self.actors.values():
-            ray.kill(actor, no_restart=False)
+        _end([*self.actors.values()], restart=True)
 
     def forget(self) -> None:
         """Drops all actors, which are gone with the head, without ending them."""
@@ -395,8 +428,8 @@ class Hosts:
 
     def close(self) -> None:
         """Ends all actors."""
-        for actor in (*self.actors.values(), *(spare.actor for spare in self._spares)):
-            ray.kill(actor)
+        _end([*self.actors.values()])
+        self._drop(self._spares)
         for group in self._groups:
             remove_placement_group(group)
 
@@ -429,6 +462,23 @@ class Hosts:
         self._spares += placed
         self.actors.clear()
         return result
+
+
+LEAVE = 2.0
+"""Seconds that hosts have to remove their files before they are ended."""
+
+
+def _end(started: Sequence[Any], others: Sequence[Any] = (), *, restart: bool = False) -> None:
+    """Ends actors, those that may have `started` after they have removed their files; with `restart`, Ray starts each
+    again as a new process.
+    """
+    try:
+        with suppress(RayError):  # of hosts that are gone nobody removes files; the next host there does
+            left = [actor.leave.remote() for actor in started]
+            ray.wait(left, num_returns=len(left), timeout=LEAVE) if left else None
+    finally:
+        for actor in (*started, *others):
+            ray.kill(actor, no_restart=not restart)
 
 
 class _Asked:

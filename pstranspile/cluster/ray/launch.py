@@ -21,6 +21,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import names_of, wrong_type
 from pstranspile.runtime.arithmetic import arithmetic_name
+from pstranspile.runtime.files.outputs import work_folder
 
 if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session
@@ -81,7 +82,8 @@ def launch(
     certificates = os.path.abspath(tls) if tls else ""
     rows = os.path.abspath(table_folder) if table_folder else None
     with ExitStack() as at_end:
-        folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="pstranspile-"))
+        place = work_folder(Path(tempfile.gettempdir()), "pstranspile-ray-", mode=0o700)
+        folder = str(at_end.enter_context(place))
         origin = None if resume is None else at_end.enter_context(closing(Source(resume)))
         settings = {"arithmetic": arithmetic_name(arithmetic), "program": "", "shares": "equal"}
         if origin is not None:

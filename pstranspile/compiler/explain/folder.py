@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.explain.job import ExplainedJob, Settings
-from pstranspile.compiler.folders import Run, load_role, roles_in
+from pstranspile.compiler.folders import Run, load_role, report_changed, roles_in
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
 from pstranspile.ir.file_kinds import reason_for
@@ -190,11 +190,9 @@ def read_folder(folder: str | os.PathLike[str], report: Report | None = None) ->
         message = f"it does not say where ops come from; {_ADVICE}"
         raise DiagnosticError([error("explain-record", message, Location(plan_file))])
     _require_machines(plan, [name for name in files if _NUMBERED.fullmatch(name)], plan_file, report)
-    machines: dict[str, dict[str, Program]] = {}
-    for name in sorted(files, key=_order):
-        if _NUMBERED.fullmatch(name):
-            programs = dict(load_role(files[name], report).programs)
-            machines[name] = _with_origins(record, name, programs, str(files[name][0]))
+    modules = {n: load_role(files[n], report) for n in sorted(files, key=_order) if _NUMBERED.fullmatch(n)}
+    report_changed(plan, files, modules, report)
+    machines = {n: _with_origins(record, n, dict(m.programs), str(files[n][0])) for n, m in modules.items()}
     return ExplainedJob(machines, plan, record.settings, record.line_of)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from pstranspile.cluster.net.terms import token_of_environment
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
@@ -133,7 +134,7 @@ class Meeting:
         self._host, _, port = endpoint.rpartition(":")
         self._port = int(port)
         self._patience = seconds("PSTRANSPILE_PATIENCE", 120)
-        self._hello = os.environ.get("PSTRANSPILE_TOKEN", "").encode()
+        self._hello = token_of_environment(os.environ).encode()
         self._links: dict[int, socket.socket] = {}
 
     def all_of(self, given: Any) -> list[Any]:

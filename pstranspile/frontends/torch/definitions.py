@@ -78,10 +78,18 @@ def _sinc(x: Any) -> Any:
 
 @defines("xlogy.Tensor", "special_xlogy.default")
 def _xlogy(x: Any, y: Any) -> Any:
-    """x log(y); 0 where x is 0 and y is none that has a logarithm, where the gradient by x is 0."""
+    """x log(y); 0 where x is 0 and y a number. Where y has no logarithm, the gradient by x is 0 there.
+
+    The gradient by y is x / y, which at (0, 0) is NaN: that of the root of 0, which is infinite, times 0.
+    """
     torch = _torch()
     x, y = torch.broadcast_tensors(x, y)
-    return x * torch.log(torch.where((x == 0) & (y <= 0), torch.ones_like(y), y))
+    ones, zeros = torch.ones_like(y), torch.zeros_like(y)
+    none, endless = (x == 0) & (y <= 0), (x == 0) & (y == math.inf)
+    origin = (x == 0) & (y == 0)
+    made = x * torch.log(torch.where(none | endless, ones, y))
+    root = torch.sqrt(torch.where(origin, y, ones))
+    return made + torch.where(origin, x, zeros) * torch.where(origin, root, zeros)
 
 
 @defines("xlogy.Scalar_Other")
@@ -181,11 +189,20 @@ def _polygamma(_order: int, x: Any) -> Any:
     return _digamma(x)
 
 
+@defines("round.default", needed=lambda node: node.args[0].meta["val"].is_floating_point())
+def _round(x: Any) -> Any:
+    """Rounded to the nearest whole number, of two as near to the even one; the op rounds those away from 0."""
+    torch = _torch()
+    whole = torch.floor(x)
+    left, half = x - whole, whole * 0.5
+    return torch.where((left > 0.5) | ((left == 0.5) & (half != torch.floor(half))), whole + 1, whole)
+
+
 @defines("round.decimals")
-def _round(x: Any, *, decimals: int) -> Any:
+def _round_decimals(x: Any, *, decimals: int) -> Any:
     """Rounded to decimal places; with fewer than 0, to tens and hundreds."""
     factor = 10.0 ** abs(decimals)
-    return (x * factor).round() / factor if decimals >= 0 else (x / factor).round() * factor
+    return _round(x * factor) / factor if decimals >= 0 else _round(x / factor) * factor
 
 
 # Along an axis.

@@ -55,9 +55,10 @@ def value_of(file: str, name: str) -> Any:
     """The object `name` of a Python file. Raises DiagnosticError as `module_of` does."""
     place = os.path.realpath(file)
     if not os.path.isfile(place):
-        problem = (
-            "this is a folder, a file is needed" if os.path.isdir(place) else f"there is no such file{misspelt(file)}"
-        )
+        problem = f"there is no such file{misspelt(file)}"
+        if os.path.exists(place):
+            what = "this is a folder" if os.path.isdir(place) else "it is a pipe, a socket or a device"
+            problem = f"{what}, a file is needed"
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
     imported = imported_file(file)
     if not hasattr(imported, name):

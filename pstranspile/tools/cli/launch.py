@@ -119,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
             parser.error("--push-every is for a folder; of a program, --set geo_sgd_need_push_nums=N says it")
         folder = options.input if compiled is None else str(own)
         kept = _checkpoints(parser, options, compiled, work, at_end)
-        job = load_job_folder(folder, options.push_every)
+        job = load_job_folder(folder, options.push_every, report)
         if kept is not None and kept.source is not None:
             kept.source.require_seed(options.seed)
             options.seed = kept.seed

@@ -48,7 +48,7 @@ def quoting(*sources: SourceText | None, warnings: Iterable[Diagnostic] = ()) ->
     report(warnings, sources)
 
 
-_ABOUT_USAGE = frozenset({"mode-unsupported", "pass-unknown"})
+_ABOUT_USAGE = frozenset({"mode-unsupported", "pass-unknown", "start-token"})
 
 
 def status_of(problem: DiagnosticError) -> int:

@@ -160,14 +160,16 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.net.findings import reported
     from pstranspile.cluster.net.foreign import grpc_library
     from pstranspile.cluster.net.job import load_job_folder
-    from pstranspile.cluster.net.status import StatusPipe, end_with_parent
-    from pstranspile.cluster.net.terms import require_apart, role_of_environment
+    from pstranspile.cluster.net.status import STATUS, StatusPipe, end_with_parent
+    from pstranspile.cluster.net.terms import require_apart, role_of_environment, token_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
     from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.large.table import rows_on_disk
 
     end_with_parent()
-    folder = load_job_folder(options.folder, options.push_every)
+    token_of_environment(os.environ)  # refused before anything is read
+    told = report_findings if STATUS not in os.environ else None  # whoever started this process has told it
+    folder = load_job_folder(options.folder, options.push_every, told)
     role, given = options.role, {}
     if role is None:
         trainers = sum(name.startswith("trainer") for name in folder.roles)
@@ -372,7 +374,7 @@ def _play(
     from pstranspile.cluster.net.findings import reported
     from pstranspile.cluster.net.outcome import trainer_arrays
     from pstranspile.cluster.net.process import Place, is_server, play
-    from pstranspile.cluster.net.terms import Refused, Terms
+    from pstranspile.cluster.net.terms import Refused, Terms, token_of_environment
     from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
@@ -392,7 +394,7 @@ def _play(
         checkpoints=checkpoints_of(options, folder),
         saves=options.saves or "",
     )
-    terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
+    terms = Terms(folder.hash, token_of_environment(os.environ), options.lease)
     cluster = _cluster(options, folder)
     cluster.require_sound()
     _require_way(cluster, addresses)

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted
 from pstranspile.ir.frozen import FrozenMap
@@ -115,11 +116,12 @@ def _verify_input(path: str, options: argparse.Namespace, allow: Sequence[str], 
 def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
     """The plan, if it is there, and the programs of every machine; then, without errors, all of them together."""
     from pstranspile.compiler.explain.folder import read_plan_json
-    from pstranspile.compiler.folders import load_role, roles_in
+    from pstranspile.compiler.folders import load_role, report_changed, roles_in
     from pstranspile.compiler.link import LinkError, link
     from pstranspile.runtime.files.outputs import PLAN_FILE, is_role
 
     modules: dict[str, Module] = {}
+    plan: dict[str, Any] = {}
 
     def load(role: str, paths: list[Path]) -> Module:
         modules[role] = load_role(paths, printed.findings)
@@ -128,7 +130,7 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     try:
         files = roles_in(folder)
         if os.path.exists(os.path.join(folder, PLAN_FILE)):
-            read_plan_json(folder)
+            plan = read_plan_json(folder)
     except DiagnosticError as problem:
         printed.findings(problem.diagnostics)
         return status_of(problem)
@@ -136,9 +138,16 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
         _verify(str(paths[0]), lambda role=role, paths=paths: load(role, paths), options, allow, printed)
         for role, paths in files.items()
     ]
-    whole = all(is_role(role) and {MAIN, STARTUP} <= {*module.programs} for role, module in modules.items())
-    if any(statuses) or not whole:
+    if any(statuses):
         return max(statuses)
+    try:
+        report_changed(plan, files, modules, printed.findings)
+    except DiagnosticError as problem:
+        printed.findings(problem.diagnostics)
+        return 1
+    whole = all(is_role(role) and {MAIN, STARTUP} <= {*module.programs} for role, module in modules.items())
+    if not whole:
+        return 0
     roles = [
         Role(name, module[MAIN], module[STARTUP], _without(module.programs, MAIN, STARTUP))
         for name, module in modules.items()

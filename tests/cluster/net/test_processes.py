@@ -25,7 +25,7 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.net.status import STATUS, StatusPipe
 from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
-from pstranspile.cluster.net.terms import role_of_environment
+from pstranspile.cluster.net.terms import Terms, role_of_environment
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
 
@@ -202,6 +202,35 @@ def test_a_kept_state_of_another_job_is_refused(tmp_path: Path, capsys: pytest.C
     assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
     told = f"error[cluster-kept]: is of another job: 0123456789ab, not {job.hash[:12]}; give this one another folder"
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("before", "now"), [("one", "another"), ("one", ""), ("", "one")])
+def test_a_kept_state_of_another_run_is_refused(
+    before: str, now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainers of a new run begin anew, and a server that went on from an old state would train with its parameters."""
+    job = compiled(tmp_path / "job")
+    run = Terms(job.hash, before).run()
+    assert "one" not in run
+    state = {"@job": job.hash, "@run": run, "@peers": {}, "@in": {}, "@out": {}, "@announced": []}
+    write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
+    monkeypatch.delenv("PSTRANSPILE_TOKEN", raising=False)
+    if now:
+        monkeypatch.setenv("PSTRANSPILE_TOKEN", now)
+    assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
+    assert "error[cluster-kept]: is of another run of this job, which had another token" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["", " \n"])
+@pytest.mark.parametrize("role", ["pserver_0", "trainer_0"])
+def test_an_empty_token_is_refused(
+    role: str, token: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would let in anybody; whoever has set the variable wants a token."""
+    compiled(tmp_path / "job")
+    monkeypatch.setenv("PSTRANSPILE_TOKEN", token)
+    assert main(["start", str(tmp_path / "job"), "--role", role]) == 2
+    assert "error[start-token]: PSTRANSPILE_TOKEN is set, but " in capsys.readouterr().err
 
 
 def test_what_is_fetched_is_known_before_any_process_begins(

@@ -26,7 +26,7 @@ OTHER_INPUTS = {
     "id-": "tests/compiler/cost",  # files of counts of ids
     "usage": "tests/tools/cli",  # the command line itself
     "learning-rate": "tests/tools/cli/test_grad.py",  # an option of `grad`
-    "folder-": "tests/compiler/diff/test_folders.py",
+    "folder-": "tests/compiler",  # folders of programs
     "explain-": "tests/compiler/explain/test_record.py",  # folders that `compile -o` wrote
     "link-": "tests/compiler/link",  # programs of several machines; never provoked by an input
     "torch-": "tests/frontends/torch",  # models of PyTorch
