@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from pstranspile.runtime.values.encoding import read_tensor, to_bytes
+from tests.fluid import forked
 from tests.fluid.running import SCRIPTS, printed
 from tests.ports import free_ports
 
@@ -33,6 +35,13 @@ def play(
                 [*own, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
         )
+    return ends(started, commands, fluid)
+
+
+def ends(
+    started: Sequence[subprocess.Popen[str] | forked.Script], commands: Sequence[Sequence[str]], fluid: str = ""
+) -> list[str]:
+    """What processes have printed when all of them have ended well."""
     results: list[str] = []
     for process, command in reversed([*zip(started, commands, strict=True)]):
         stopped = fluid == command[1] == "PSERVER"  # Fluid's servers may go on when all trainers have left
@@ -154,8 +163,10 @@ def test_fleet_without_servers_trains_as_one_machine(tmp_path: Path, monkeypatch
     np.testing.assert_allclose(together, numbers(printed(SCRIPTS / "fleet_collective.py")), rtol=1e-4)
 
 
-def static_cluster(folder: Path, *arguments: str) -> list[str]:
-    """What two servers and two trainers of a script of Paddle 2.x print."""
+def static_cluster(folder: Path, *arguments: str, fork: bool = True) -> list[str]:
+    """What two servers and two trainers of a script of Paddle 2.x print, as forks or as processes that each begin with
+    Python.
+    """
     ports = free_ports(4)
     servers, trainers = ports[:2], ports[2:]
     common = {
@@ -169,8 +180,15 @@ def static_cluster(folder: Path, *arguments: str) -> list[str]:
         {"TRAINING_ROLE": "TRAINER", "PADDLE_PORT": str(port), "PADDLE_TRAINER_ID": str(number)}
         for number, port in enumerate(trainers)
     ]
-    command = [str(SCRIPTS / "static_ps.py"), str(folder), *arguments]
-    return play([command] * 4, [{**common, **role} for role in roles])
+    command, environments = [str(SCRIPTS / "static_ps.py"), str(folder), *arguments], [common | role for role in roles]
+    if not fork:
+        return play([command] * 4, environments)
+    with TemporaryDirectory() as work:
+        scripts = [
+            forked.Script(command, {**os.environ, **environment}, Path(work, str(number)))
+            for number, environment in enumerate(environments)
+        ]
+        return ends(scripts, [command] * 4)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "rows", "functional", "layer"])
@@ -209,7 +227,7 @@ def test_tables_are_as_high_as_declared_where_an_update_reads_all_rows(how: str,
 def test_processes_of_this_package_need_no_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "grpc.py").write_text("raise ModuleNotFoundError('grpc')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert len(numbers(static_cluster(tmp_path, "sparse", "beyond")[2])) == 1
+    assert len(numbers(static_cluster(tmp_path, "sparse", "beyond", fork=False)[2])) == 1
 
 
 def test_servers_begin_with_the_whole_table_that_a_machine_alone_has_written(tmp_path: Path) -> None:
