@@ -16,16 +16,11 @@ from typing import Any
 
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
+from pstranspile.fluid.launchers.environment import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.ir.diagnostics import did_you_mean, lasting
 
 # Messages of a launcher to the process of a script: that the launcher has ended, and that all trainers have.
-
-LAUNCHER = "PSTRANSPILE_LAUNCHER"
-"""The variable of the environment with the number of the pipe to which the launcher writes."""
-
-TRAINERS_ENDED = b"t"
-"""The bytes that the launcher writes to the pipe of a server when all trainers have ended."""
 
 PATIENCE = 10.0
 """Seconds within which a server must begin to serve after all trainers have ended, and a process must end after

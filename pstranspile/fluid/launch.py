@@ -2,7 +2,7 @@
 
 import sys
 
-from pstranspile.fluid.paddle.distributed.launch import launch
+from pstranspile.fluid.launchers.launch import launch
 from pstranspile.ir.starting import restore
 
 if __name__ == "__main__":

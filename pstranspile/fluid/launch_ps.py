@@ -2,7 +2,7 @@
 
 import sys
 
-from pstranspile.fluid.paddle.distributed.launch_ps import launch
+from pstranspile.fluid.launchers.launch_ps import launch
 from pstranspile.ir.starting import restore
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.cluster.net.terms import token_of_environment
+from pstranspile.fluid.launchers.environment import MEETING
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
@@ -23,8 +24,6 @@ from pstranspile.fluid.running.interrupts import naming_wait
 from pstranspile.ir.diagnostics import lasting, listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
-MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
-"""The variable of the environment by which launchers, like those of 2.x, set the address where trainers meet."""
 _LENGTH = struct.Struct("<Q")
 _MOST_NEWCOMERS = 32
 """The greatest number of open connections that have not yet named their trainer."""

@@ -16,11 +16,12 @@ from pstranspile.fluid.incubate.fleet.base import Fleet as FluidFleet
 from pstranspile.fluid.incubate.fleet.base import RoleMakerBase
 from pstranspile.fluid.incubate.fleet.collective import fleet as collective
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_servers
+from pstranspile.fluid.launchers.environment import MEETING
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
-from pstranspile.fluid.running.meeting import MEETING, Meeting
+from pstranspile.fluid.running.meeting import Meeting
 from pstranspile.ir.diagnostics import shell_word
 
 MODEL_FOLDER = "dnn_plugin"

@@ -24,8 +24,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
-from pstranspile.fluid.communicator import LAUNCHER, TRAINERS_ENDED
-from pstranspile.fluid.running.meeting import MEETING
+from pstranspile.fluid.launchers.environment import LAUNCHER, MEETING, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import counted, did_you_mean
 from pstranspile.ir.patterns import Pattern
 
