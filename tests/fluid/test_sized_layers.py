@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -267,3 +268,61 @@ def test_numbers_of_numpy_are_dims(name: str, dim: Any) -> None:
 @pytest.mark.parametrize("name", ["layers.data", "fluid.data", "create_var", "fc", "reshape", "embedding", "conv2d"])
 def test_an_array_of_one_element_is_a_dim(name: str) -> None:
     assert 4 in OTHER_DIMS[name](np.array([4])).shape
+
+
+MISSPELT: dict[str, tuple[Any, str]] = {
+    "sequence_pool": (lambda: layers.sequence_pool(_sequences(4), "summ"), "pooltype is 'SUMM'; did you mean SUM?"),
+    "sequence_conv_pool": (
+        lambda: fluid.nets.sequence_conv_pool(_sequences(4), 3, 3, pool_type="summ"),
+        "pooltype is 'SUMM'; did you mean SUM?",
+    ),
+    "dynamic_lstm": (
+        lambda: layers.dynamic_lstm(_sequences(16), 16, gate_activation="sigmoidd"),
+        "gate_activation is 'sigmoidd'; did you mean sigmoid?",
+    ),
+    "dynamic_lstmp": (
+        lambda: layers.dynamic_lstmp(_sequences(16), 16, 3, proj_activation="tahn"),
+        "proj_activation is 'tahn'; did you mean tanh?",
+    ),
+    "dropout": (
+        lambda: layers.dropout(_image(), 0.5, dropout_implementation="upscale_in_trian"),
+        "dropout_implementation is 'upscale_in_trian'; did you mean upscale_in_train?",
+    ),
+    "batch_norm": (
+        lambda: layers.batch_norm(_image(), data_layout="NCWH"),
+        "data_layout is 'NCWH'; did you mean NCHW?",
+    ),
+    "data_norm": (
+        lambda: layers.data_norm(fluid.data("x", [2, 4]), data_layout="NCWH"),
+        "data_layout is 'NCWH', it must be 'NCHW' or 'NHWC'",
+    ),
+    "lrn": (lambda: layers.lrn(_image(), data_format="NCWH"), "data_format is 'NCWH'; did you mean NCHW?"),
+    "kldiv_loss": (
+        lambda: layers.kldiv_loss(x := fluid.data("x", [2, 4]), x, reduction="batchmeen"),
+        "reduction is 'batchmeen'; did you mean batchmean?",
+    ),
+    "Print": (
+        lambda: layers.Print(fluid.data("x", [2, 4]), print_phase="forwardd"),
+        "print_phase is 'FORWARDD'; did you mean FORWARD?",
+    ),
+    "combiner": (
+        lambda: fluid.contrib.layers.fused_embedding_seq_pool(_sequences(1, "int64"), [10, 4], combiner="max"),
+        "combiner is 'max', it must be one of sum",
+    ),
+}
+
+
+def _sequences(width: int, dtype: str = "float32") -> Any:
+    return fluid.data("q", [None, width], dtype, lod_level=1)
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_misspelt_texts_are_refused_with_the_nearest(name: str) -> None:
+    make, message = MISSPELT[name]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize("kind", ["sum", "average", "sqrt", "max", "last", "first"])
+def test_poolings_of_sequences(kind: str) -> None:
+    assert op_of(layers.sequence_pool(_sequences(4), kind)).attr("pooltype") == kind.upper()

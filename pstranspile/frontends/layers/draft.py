@@ -21,6 +21,7 @@ from pstranspile.ir.attributes import (
     kind_of,
     narrowed,
 )
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.patterns import Pattern
@@ -264,6 +265,9 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
             return value
         raise KeyError(f"{op_type} has no attribute {name}")
     _require_kind(op_type, name, value, spec.kind)
+    if spec.among and isinstance(value, str) and value not in spec.among:
+        hint = did_you_mean(value, spec.among) or f", it must be one of {', '.join(spec.among)}"
+        raise ValueError(f"{op_type}: the attribute {name} is {value!r}{hint}")
     if spec.kind in _INTEGER_KINDS:
         value = _of_integers(value, truncated=spec.kind in _LONG_KINDS)
     if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
