@@ -52,13 +52,14 @@ class AttrSpec(NamedTuple):
     """Kind and default of an attribute. With a `default` of None every op must have the attribute.
 
     An `optional` attribute has no default, and an op may lack it. A `later` attribute is unknown to Fluid 1.8.5: an op
-    that has it computes what Paddle 2.x does.
+    that has it computes what Paddle 2.x does. A STRING attribute is one of the texts `among`; empty: any.
     """
 
     kind: AttrKind
     default: AttrValue | None = None
     optional: bool = False
     later: bool = False
+    among: tuple[str, ...] = ()
 
 
 class Slicing(Enum):
@@ -183,6 +184,11 @@ def long(value: int) -> AttrSpec:
 def ints(*values: int) -> AttrSpec:
     """An INTS attribute with this default."""
     return attr("ints", values)
+
+
+def words(default: str, *others: str) -> AttrSpec:
+    """A STRING attribute that is one of these texts, the first by default."""
+    return AttrSpec(AttrKind.STRING, default, among=(default, *others))
 
 
 def longs(*values: int) -> AttrSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -206,3 +207,122 @@ def test_fc_of_no_size_is_refused(size: int, said: str) -> None:
         x = fluid.layers.data("x", [4])
         with pytest.raises(Exception, match=said):
             fluid.layers.fc(x, size)
+
+
+def _image() -> Any:
+    return fluid.data("image", [2, 3, 8, 8])
+
+
+FLOATS_THAT_FLUID_TAKES: dict[str, Any] = {
+    "fill_constant": lambda dim: layers.fill_constant([dim, 3], "float32", 0),
+    "ones": lambda dim: layers.ones([dim, 3], "float32"),
+    "zeros": lambda dim: layers.zeros([dim, 3], "float32"),
+    "uniform_random": lambda dim: layers.uniform_random([dim, 3]),
+    "gaussian_random": lambda dim: layers.gaussian_random([dim, 3]),
+    "randint": lambda dim: layers.randint(0, 9, shape=[dim, 3]),
+    "image_resize": lambda dim: layers.image_resize(_image(), [dim, 3]),
+    "resize_nearest": lambda dim: layers.resize_nearest(_image(), [dim, 3]),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS_THAT_FLUID_TAKES)
+@pytest.mark.parametrize("dim", [4.0, 4.5, np.float64(4), np.float32(4), np.int64(4), np.array([4])])
+def test_dims_of_64_bits_may_be_floats(name: str, dim: Any) -> None:
+    assert FLOATS_THAT_FLUID_TAKES[name](dim).shape[-2:] == (4, 3)
+
+
+def test_a_row_for_padding_may_be_a_float() -> None:
+    ids = fluid.data("ids", [2, 1], "int64")
+    assert op_of(layers.embedding(ids, [10, 3], padding_idx=4.0)).attr("padding_idx") == 4
+
+
+OTHER_DIMS: dict[str, Any] = {
+    "layers.data": lambda dim: layers.data("x", [dim]),
+    "fluid.data": lambda dim: fluid.data("x", [None, dim]),
+    "create_var": lambda dim: fluid.default_main_program().global_block().create_var(name="x", shape=[dim]),
+    "fc": lambda dim: layers.fc(fluid.data("x", [2, 3]), dim),
+    "reshape": lambda dim: layers.reshape(fluid.data("x", [2, 4]), [-1, dim]),
+    "embedding": lambda dim: layers.embedding(fluid.data("ids", [2, 1], "int64"), [10, dim]),
+    "conv2d": lambda dim: layers.conv2d(_image(), dim, 3),
+    "eye": lambda dim: layers.eye(dim),
+    "space_to_depth": lambda dim: layers.space_to_depth(fluid.data("x", [2, 16, 4, 4]), dim),
+    "one_hot": lambda dim: layers.one_hot(fluid.data("ids", [2, 1], "int64"), dim),
+    "create_parameter": lambda dim: layers.create_parameter([dim, 3], "float32"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_DIMS)
+@pytest.mark.parametrize("dim", [4.0, 4.5, np.float64(4), "4"])
+def test_other_dims_are_no_floats_and_no_texts(name: str, dim: Any) -> None:
+    with pytest.raises(TypeError):
+        OTHER_DIMS[name](dim)
+
+
+@pytest.mark.parametrize("name", OTHER_DIMS)
+@pytest.mark.parametrize("dim", [4, np.int64(4), np.int32(4)])
+def test_numbers_of_numpy_are_dims(name: str, dim: Any) -> None:
+    made = OTHER_DIMS[name](dim)
+    assert all(type(number) is int for number in made.shape)
+
+
+@pytest.mark.parametrize("name", ["layers.data", "fluid.data", "create_var", "fc", "reshape", "embedding", "conv2d"])
+def test_an_array_of_one_element_is_a_dim(name: str) -> None:
+    assert 4 in OTHER_DIMS[name](np.array([4])).shape
+
+
+MISSPELT: dict[str, tuple[Any, str]] = {
+    "sequence_pool": (lambda: layers.sequence_pool(_sequences(4), "summ"), "pooltype is 'SUMM'; did you mean SUM?"),
+    "sequence_conv_pool": (
+        lambda: fluid.nets.sequence_conv_pool(_sequences(4), 3, 3, pool_type="summ"),
+        "pooltype is 'SUMM'; did you mean SUM?",
+    ),
+    "dynamic_lstm": (
+        lambda: layers.dynamic_lstm(_sequences(16), 16, gate_activation="sigmoidd"),
+        "gate_activation is 'sigmoidd'; did you mean sigmoid?",
+    ),
+    "dynamic_lstmp": (
+        lambda: layers.dynamic_lstmp(_sequences(16), 16, 3, proj_activation="tahn"),
+        "proj_activation is 'tahn'; did you mean tanh?",
+    ),
+    "dropout": (
+        lambda: layers.dropout(_image(), 0.5, dropout_implementation="upscale_in_trian"),
+        "dropout_implementation is 'upscale_in_trian'; did you mean upscale_in_train?",
+    ),
+    "batch_norm": (
+        lambda: layers.batch_norm(_image(), data_layout="NCWH"),
+        "data_layout is 'NCWH'; did you mean NCHW?",
+    ),
+    "data_norm": (
+        lambda: layers.data_norm(fluid.data("x", [2, 4]), data_layout="NCWH"),
+        "data_layout is 'NCWH', it must be 'NCHW' or 'NHWC'",
+    ),
+    "lrn": (lambda: layers.lrn(_image(), data_format="NCWH"), "data_format is 'NCWH'; did you mean NCHW?"),
+    "kldiv_loss": (
+        lambda: layers.kldiv_loss(x := fluid.data("x", [2, 4]), x, reduction="batchmeen"),
+        "reduction is 'batchmeen'; did you mean batchmean?",
+    ),
+    "Print": (
+        lambda: layers.Print(fluid.data("x", [2, 4]), print_phase="forwardd"),
+        "print_phase is 'FORWARDD'; did you mean FORWARD?",
+    ),
+    "combiner": (
+        lambda: fluid.contrib.layers.fused_embedding_seq_pool(_sequences(1, "int64"), [10, 4], combiner="max"),
+        "combiner is 'max', it must be one of sum",
+    ),
+}
+
+
+def _sequences(width: int, dtype: str = "float32") -> Any:
+    return fluid.data("q", [None, width], dtype, lod_level=1)
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_misspelt_texts_are_refused_with_the_nearest(name: str) -> None:
+    make, message = MISSPELT[name]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize("kind", ["sum", "average", "sqrt", "max", "last", "first"])
+def test_poolings_of_sequences(kind: str) -> None:
+    assert op_of(layers.sequence_pool(_sequences(4), kind)).attr("pooltype") == kind.upper()

@@ -745,10 +745,14 @@ class Data:
     def _note(self, rows: Sequence[LeftOut]) -> None:
         if not self._skip:
             order = {file: number for number, file in enumerate(self.files)}
-            first = sorted(rows, key=lambda row: (order.get(row.file, len(order)), row.number))[:SHOWN]
-            raise DiagnosticError(
-                [error("data-row", f"{_which(row)} can't be fed: {row.reason}", _place(row)) for row in first]
-            )
+            ordered = sorted(rows, key=lambda row: (order.get(row.file, len(order)), row.number))
+            told = [
+                error("data-row", f"{_which(row)} can't be fed: {row.reason}", _place(row)) for row in ordered[:SHOWN]
+            ]
+            if len(ordered) > SHOWN:
+                more = len(ordered) - SHOWN
+                told.append(error("data-row", f"and {counted(more, 'more row')} of the batch can't be fed"))
+            raise DiagnosticError(told)
         for row in rows:
             self.left_out(row)
 

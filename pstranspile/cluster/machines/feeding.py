@@ -25,6 +25,7 @@ from pstranspile.runtime.run.step_feeds import (
     RowSource,
     Turns,
     arrays_by_program,
+    bad_rows,
     batches_of,
     looking_up,
     of_everybody,
@@ -122,6 +123,8 @@ class Shares:
         self._reached = 0
         """The steps for which some trainer has had a batch."""
         self._on_end: Callable[[int], object] | None = None
+        self._refused: tuple[int, int] | None = None
+        """The trainer and the step for which there was no feed but an error."""
         self._feeds = feeds
         self._trainers = trainers
         self._together = together and len(trainers) > 1
@@ -135,11 +138,22 @@ class Shares:
             )
             raise DiagnosticError([error("feed-shares", message)])
 
+    def other_bad_rows(self) -> list[Diagnostic]:
+        """The rows of the other trainers that can't be fed, in the step for which a trainer got an error."""
+        if self._refused is None:
+            return []
+        trainer, step = self._refused
+        return bad_rows({other: feed for other, feed in enumerate(self._feeds) if other != trainer}, step)
+
     def of(self, trainer: int) -> FeedOf:
         """The feed of a trainer: a function of the step that gives its share with the number of rows and the weight."""
 
         def feed(step: int) -> Mapping[str, Any] | None:
-            given = self._feeds[trainer](step)
+            try:
+                given = self._feeds[trainer](step)
+            except DiagnosticError:
+                self._refused = (trainer, step)
+                raise
             if given is None:
                 self._end(trainer, step)
                 return None

@@ -14,7 +14,7 @@ from pstranspile.cluster.machines.feeding import ClusterFeeds, Weighing
 from pstranspile.cluster.machines.network import Schedule
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.trainer import OnStep, Trainer
-from pstranspile.ir.diagnostics import Diagnostic, counted
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted
 from pstranspile.ir.expect import (
     MOST_STEPS,
     checked,
@@ -202,7 +202,12 @@ def simulate(
     if on_step is not None:
         for trainer in cluster.trainers:
             trainer.listen(OnStep(on_step))
-    (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
+    try:
+        (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
+    except DiagnosticError as problem:
+        if cluster.shares is None or not all(one.code == "data-row" for one in problem.diagnostics):
+            raise
+        raise DiagnosticError([*problem.diagnostics, *cluster.shares.other_bad_rows()]) from problem.__cause__
     cluster.finish()
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
     warnings = cluster.shares.warnings() if cluster.shares else []

@@ -412,7 +412,9 @@ class Session:
         if self._others_are_there(plan.trainers):
             self._recompile()
         where = "its last cut" if self.cuts.source else "its beginning"
-        print(f"pstranspile launch: {visible(str(problem), 4000)}; the job goes back to {where}", file=sys.stderr)
+        why = f" (Ray says: {problem.reason})" if problem.reason else ""
+        lost = visible(f"{problem}{why}", 4000)
+        print(f"pstranspile launch: {lost}; the job goes back to {where}", file=sys.stderr)
         self.hosts.restart()
 
     def _shrink(self, problem: NotPlaced) -> None:

@@ -778,7 +778,7 @@ def deformable_conv(
 
 
 def _sized(
-    helper: LayerHelper, given: Any, attr: str, one: str, many: str, unknown: int = -1
+    helper: LayerHelper, given: Any, attr: str, one: str, many: str, unknown: int = -1, *, truncated: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs and attributes of an op for a setting that is a variable, or a list of numbers and variables.
 
@@ -789,7 +789,7 @@ def _sized(
         return {one: given}, {}
     if not several(given) or not given:
         raise TypeError(f"{helper.layer_type}: {attr} is a list, a tuple or a variable, not {given!r}")
-    numbers = [unknown if isinstance(dim, Variable) else whole_dim(dim) for dim in given]
+    numbers = [unknown if isinstance(dim, Variable) else whole_dim(dim, truncated=truncated) for dim in given]
     if not any(isinstance(dim, Variable) for dim in given):
         return {}, {attr: numbers}
     return {many: [_part(helper, dim) for dim in given]}, {attr: numbers}
@@ -950,7 +950,8 @@ def randint(
         raise ValueError(f"randint: low is {low} and high {high}, nothing lies between them")
     helper = LayerHelper("randint", name=name)
     kind = _kind("randint", dtype or "int64", "int32", "int64")
-    inputs, attrs = _sized(helper, [1] if shape is None else shape, "shape", "ShapeTensor", "ShapeTensorList")
+    dims = [1] if shape is None else shape
+    inputs, attrs = _sized(helper, dims, "shape", "ShapeTensor", "ShapeTensorList", truncated=True)
     out = helper.create_variable_for_type_inference(kind) if out is None else out
     helper.append_op(
         type="randint",

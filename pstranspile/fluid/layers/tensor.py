@@ -126,11 +126,15 @@ def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, o
     if any(isinstance(part, Variable) for part in (shape, value, *(shape if several(shape) else ()))):
         return _filled_at_run_time(shape, kind, value, force_cpu, out)
     if out is None:
-        return wrap(basic.fill_constant(draft, [whole_dim(dim) for dim in shape], kind, value, force_cpu=force_cpu))
+        return wrap(
+            basic.fill_constant(
+                draft, [whole_dim(dim, truncated=True) for dim in shape], kind, value, force_cpu=force_cpu
+            )
+        )
     draft.names.mint("fill_constant")
     text = str(int(value)) if kind in (DType.INT64, DType.INT32) else str(float(value))
     attrs = {
-        "shape": [whole_dim(dim) for dim in shape],
+        "shape": [whole_dim(dim, truncated=True) for dim in shape],
         "dtype": kind,
         "value": float(value),
         "str_value": text,
@@ -144,7 +148,7 @@ def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, o
 def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, out: Any) -> Any:
     draft = live()
     layer = draft.names.mint("fill_constant")
-    dims = mixed(to_core(shape), constants_of(draft), narrow=True)
+    dims = mixed(to_core(shape), constants_of(draft), narrow=True, truncated=True)
     inputs: dict[str, Any] = dims.inputs("ShapeTensor", "ShapeTensorList")
     attrs: dict[str, Any] = {"dtype": kind, "force_cpu": force_cpu}
     if dims.known is not None:
@@ -243,8 +247,11 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Any:
 def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32") -> Any:
     """The identity matrix; with `batch_shape` a batch of it. Raises TypeError for counts that are not whole numbers."""
     kind, draft = dtype_of(dtype), live()
+    rows, columns = whole_dim(num_rows), whole_dim(num_rows if num_columns is None else num_columns)
+    if rows < 0 or columns < 0:
+        raise TypeError(f"eye: a matrix has 0 rows and columns or more, not {rows} and {columns}")
     out = draft.temporary(draft.names.mint("eye"), kind, stop_gradient=True)
-    attrs = {"num_rows": num_rows, "num_columns": num_columns or num_rows, "dtype": kind}
+    attrs = {"num_rows": rows, "num_columns": columns, "dtype": kind}
     draft.op("eye", {}, {"Out": out}, attrs)
     for count in reversed(batch_shape or []):
         if not isinstance(count, int) or count <= 0:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec
 
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.ir.diagnostics import did_you_mean
+from pstranspile.ir.diagnostics import did_you_mean, listed
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops import schema_of
-from pstranspile.ops.schema import registered
+from pstranspile.ops.schema import OpSchema, registered
 
 P = ParamSpec("P")
 
@@ -132,6 +132,19 @@ elementwise_floordiv = layer_of(elementwise, "elementwise_floordiv", "x / y, rou
 elementwise_mod = layer_of(elementwise, "elementwise_mod", "The remainder of x / y.")
 
 
+def _no_activation(schema: OpSchema) -> str:
+    """Why an op can't be made with an input X and an output Out alone, as activations are; "" if it can."""
+    for name, slots, kind in (("X", schema.inputs, "input"), ("Out", schema.outputs, "output")):
+        if name not in slots:
+            return f"it has no {kind} {name}"
+    inputs = [name for name, slot in schema.inputs.items() if name != "X" and not slot.dispensable]
+    outputs = [name for name, slot in schema.outputs.items() if name != "Out" and not slot.dispensable]
+    attrs = [name for name, spec in schema.attrs.items() if spec.default is None and not spec.optional]
+    found = (("input", inputs), ("output", outputs), ("attribute", attrs))
+    parts = [f"the {kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in found if names]
+    return f"it needs {' and '.join(parts)} too" if parts else ""
+
+
 def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
     """x after the activation `act` (an op type) of a layer called `name`; x itself if `act` is None. Raises ValueError
     for an activation that there is not, TypeError for one that is no text.
@@ -144,6 +157,8 @@ def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False)
     if schema is None:
         functions = [name for name, op in registered().items() if [*op.inputs] == ["X"] and [*op.outputs] == ["Out"]]
         raise ValueError(f"there is no activation {act!r}{did_you_mean(act, functions)}")
+    if reason := _no_activation(schema):
+        raise ValueError(f"the op {act} is no activation: {reason}")
     out = x.draft.temporary(name, x.dtype)
     attrs = {"use_cudnn": True} if use_cudnn and "use_cudnn" in schema.attrs else {}
     x.draft.op(act, {"X": x}, {"Out": out}, attrs)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Concatenate, ParamSpec
 
 from pstranspile.frontends.layers.basic import activation, layer, unary
-from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.frontends.layers.draft import Draft, Value, whole_dim
 from pstranspile.frontends.layers.nn import bias, name_layer
 from pstranspile.frontends.layers.parameters import Attr, Normal, create_parameter
 from pstranspile.ir.types import DType
@@ -51,8 +51,8 @@ def _as_variable(draft: Draft, layer_name: str, dim: int | Value) -> Value:
     """A dim as a variable; a number becomes a new constant of the layer."""
     if isinstance(dim, Value):
         return dim.stopped()
-    made = draft.temporary(layer_name, DType.INT32)
-    attrs = {"shape": [1], "dtype": DType.INT32, "value": float(dim), "str_value": str(dim), "force_cpu": True}
+    made, number = draft.temporary(layer_name, DType.INT32), whole_dim(dim, truncated=True)
+    attrs = {"shape": [1], "dtype": DType.INT32, "value": float(number), "str_value": str(number), "force_cpu": True}
     draft.op("fill_constant", {}, {"Out": made}, attrs)
     return made.stopped()
 
@@ -102,7 +102,10 @@ def image_resize(
         names = ("out_d", "out_h", "out_w")[-len(formats[0]) + 2 :]
         if len(out_shape) != len(names):
             raise ValueError(f"out_shape has {len(out_shape)} dims, not {len(names)}")
-        attrs.update((key, -1 if isinstance(dim, Value) else dim) for key, dim in zip(names, out_shape, strict=True))
+        attrs.update(
+            (key, -1 if isinstance(dim, Value) else whole_dim(dim, truncated=True))
+            for key, dim in zip(names, out_shape, strict=True)
+        )
         if any(isinstance(dim, Value) for dim in out_shape):
             inputs["SizeTensor"] = [_as_variable(draft, name, dim) for dim in out_shape]
     elif isinstance(scale, Value):
@@ -177,7 +180,7 @@ def shuffle_channel(x: Value, group: int) -> Value:
 
 def space_to_depth(x: Value, blocksize: int) -> Value:
     """The pixels of each block rearranged to channels."""
-    return unary("space_to_depth", x, blocksize=blocksize)
+    return unary("space_to_depth", x, blocksize=whole_dim(blocksize))
 
 
 def maxout(x: Value, groups: int, *, axis: int = 1) -> Value:

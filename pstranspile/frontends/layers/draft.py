@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from operator import index, is_
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -20,6 +21,7 @@ from pstranspile.ir.attributes import (
     kind_of,
     narrowed,
 )
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.patterns import Pattern
@@ -182,6 +184,7 @@ _WORDS = {
 
 _SINGLE, _SEVERAL = frozenset(_LISTS), frozenset(_LISTS.values())
 _INTEGER_KINDS = (AttrKind.INT, AttrKind.INTS, AttrKind.LONG, AttrKind.LONGS)
+_LONG_KINDS = (AttrKind.LONG, AttrKind.LONGS)
 _NUMBER_KINDS = (AttrKind.FLOAT, AttrKind.FLOATS, AttrKind.FLOAT64)
 
 
@@ -193,7 +196,7 @@ def _require_kind(op_type: str, name: str, value: Any, kind: AttrKind) -> None:
         if kind in (AttrKind.STRING, AttrKind.STRINGS):
             suits = isinstance(item, str)
         elif kind in _INTEGER_KINDS:
-            suits = hasattr(item, "__index__")  # pyright: ignore[reportUnknownArgumentType]
+            suits = _whole(item, truncated=kind in _LONG_KINDS) is not None
         elif kind in _NUMBER_KINDS:
             suits = hasattr(item, "__float__") or hasattr(item, "__index__")  # pyright: ignore[reportUnknownArgumentType]
         else:
@@ -206,18 +209,52 @@ def _shown(value: object) -> str:
     return f"the text {value!r}" if isinstance(value, str) else repr(value)
 
 
-def whole_dim(dim: Any) -> int:
-    """A dim that a script gives. Raises TypeError for what is no whole number, such as a text."""
-    if not hasattr(dim, "__index__"):
+def _whole(value: Any, *, truncated: bool = False) -> int | None:
+    """A whole number that a script gives, None for what is none. As in Fluid, a float (NumPy's float64 is one) is a
+    whole number only where it is `truncated`, and any other object with `__int__` is: a number of NumPy, or an array
+    of one element.
+    """
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return int(value) if truncated and isfinite(value) else None
+    if getattr(value, "size", 0) == 1 and hasattr(value, "item"):
+        value = value.item()
+    for convert in (index, int):
+        if hasattr(value, f"__{convert.__name__}__"):
+            try:
+                return convert(value)
+            except (TypeError, ValueError, OverflowError):
+                return None
+    return None
+
+
+def _of_integers(value: Any, *, truncated: bool) -> Any:
+    """The value of an attribute with numbers of Python in the place of those of NumPy."""
+    if isinstance(value, list | tuple):
+        return [_whole(item, truncated=truncated) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value if isinstance(value, int) or getattr(value, "size", 1) != 1 else _whole(value, truncated=truncated)
+
+
+def whole_dim(dim: Any, *, truncated: bool = False) -> int:
+    """A dim that a script gives; `truncated` if Fluid takes a float there, and drops its fraction. Raises TypeError
+    for what is no whole number, such as a text.
+    """
+    number = _whole(dim, truncated=truncated)
+    if number is None:
         raise TypeError(f"a dim is a whole number, not {_shown(dim)}")
-    return index(dim)
+    return number
 
 
-def require_dims(name: str, shape: Sequence[object]) -> None:
-    """Raises TypeError for dims of a variable that are no whole numbers."""
-    for dim in shape:
-        if dim.__class__ is not int and not hasattr(dim, "__index__"):
-            raise TypeError(f"%{name} would be of dims {[*shape]}: each is a whole number, not {_shown(dim)}")
+def whole_dims(tensor: TensorType, name: str) -> TensorType:
+    """The type with dims that are numbers of Python. Raises TypeError for dims that are no whole numbers."""
+    if all(dim.__class__ is int for dim in tensor.shape):
+        return tensor
+    numbers = [_whole(dim) for dim in tensor.shape]
+    for dim, number in zip(tensor.shape, numbers, strict=True):
+        if number is None:
+            raise TypeError(f"%{name} would be of dims {[*tensor.shape]}: each is a whole number, not {_shown(dim)}")
+    return tensor._replace(shape=tuple(number for number in numbers if number is not None))
 
 
 def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
@@ -228,6 +265,11 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
             return value
         raise KeyError(f"{op_type} has no attribute {name}")
     _require_kind(op_type, name, value, spec.kind)
+    if spec.among and isinstance(value, str) and value not in spec.among:
+        hint = did_you_mean(value, spec.among) or f", it must be one of {', '.join(spec.among)}"
+        raise ValueError(f"{op_type}: the attribute {name} is {value!r}{hint}")
+    if spec.kind in _INTEGER_KINDS:
+        value = _of_integers(value, truncated=spec.kind in _LONG_KINDS)
     if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
         return narrowed(value if isinstance(value, float) else float(value))
     if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
@@ -405,7 +447,8 @@ class Draft:
         TypeError for dims that are no numbers.
         """
         if var.tensor is not None:
-            require_dims(var.name, var.tensor.shape)
+            tensor = whole_dims(var.tensor, var.name)
+            var = var if tensor is var.tensor else var._replace(tensor=tensor)
         self.blocks[self.current if block is None else block].vars[var.name] = var
         return Value(self, var.name)
 

@@ -113,6 +113,8 @@ def data_norm(
     """
     draft, starts = x.draft, starts or {}
     minted, prefix = name_layer(draft, "data_norm", name), name or "dn"
+    if data_layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"data_norm: data_layout is {data_layout!r}, it must be 'NCHW' or 'NHWC'")
     shape = (x.shape[1 if data_layout == "NCHW" else -1],)
     slots: dict[str, Value] = {"X": x}
     for slot, suffix, start in (

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from pstranspile.frontends.layers.basic import global_var
-from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.frontends.layers.draft import Draft, Value, whole_dims
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType, element_type
 
@@ -379,11 +379,10 @@ def create_parameter(
     attr = attr_of(given)
     if attr is None:
         raise ValueError(f"{layer} can't do without this parameter")
-    sizes = cast("Sequence[object]", shape)  # scripts may give anything, which the declaration refuses
-    if any(isinstance(dim, int) and dim < 0 for dim in sizes):
+    if any(isinstance(dim, int) and dim < 0 for dim in cast("Sequence[object]", shape)):
         raise ValueError(f"a parameter of {layer} would be of dims {[*shape]}: each is a number from 0 on")
     name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
-    tensor = TensorType(element_type(dtype), tuple(shape))
+    tensor = whole_dims(TensorType(element_type(dtype), tuple(shape)), name)
     start = attr.initializer or _STARTS.get(is_bias) or default or (Constant() if is_bias else Xavier())
     if isinstance(attr, WeightNorm):
         return _normalised(draft, layer, replace(attr, name=name, initializer=start), tensor)

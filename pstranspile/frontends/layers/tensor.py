@@ -40,7 +40,9 @@ class Mixed(NamedTuple):
         return {elements: self.elements} if self.elements else {}
 
 
-def mixed(numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = False) -> Mixed:
+def mixed(
+    numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = False, truncated: bool = False
+) -> Mixed:
     """The numbers in the form that an op takes. Values are marked to get no gradient. `constant` converts a number to a
     value [1].
 
@@ -52,10 +54,12 @@ def mixed(numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = 
 
     if isinstance(numbers, Value):
         return Mixed(None, read(numbers), [])
-    known = [-1 if isinstance(number, Value) else whole_dim(number) for number in numbers]
+    known = [-1 if isinstance(number, Value) else whole_dim(number, truncated=truncated) for number in numbers]
     if not any(isinstance(number, Value) for number in numbers):
         return Mixed(known, None, [])
-    return Mixed(known, None, [read(n) if isinstance(n, Value) else constant(whole_dim(n)) for n in numbers])
+    return Mixed(
+        known, None, [read(n) if isinstance(n, Value) else constant(whole_dim(n, truncated=truncated)) for n in numbers]
+    )
 
 
 def constants_of(draft: Draft, layer: str = "", dtype: DType = DType.INT32) -> Callable[[int], Value]:
@@ -363,7 +367,7 @@ def _drawn(draft: Draft, op_type: str, shape: Numbers, attrs: Mapping[str, objec
     minted = draft.names.mint(op_type)
     of_layer = op_type == "uniform_random"  # as in Fluid
     constant = constants_of(draft, minted, DType.INT64) if of_layer else constants_of(draft)
-    dims = mixed(shape, constant, narrow=not of_layer)
+    dims = mixed(shape, constant, narrow=not of_layer, truncated=True)
     known = {} if dims.known is None else {"shape": dims.known}
     out = draft.temporary(minted, element_type(dtype))
     draft.op(op_type, dims.inputs("ShapeTensor", "ShapeTensorList"), {"Out": out}, {**known, **attrs})

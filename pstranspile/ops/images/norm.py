@@ -8,7 +8,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
 from pstranspile.ops.gradient import Wanted, from_declaration, gradient
-from pstranspile.ops.schema import INT, declare, declare_gradient, later
+from pstranspile.ops.schema import INT, declare, declare_gradient, later, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -27,7 +27,7 @@ _BATCH_ATTRS = {
     "is_test": False,
     "momentum": 0.9,
     "epsilon": 1e-05,
-    "data_layout": "NCHW",
+    "data_layout": words("NCHW", "NHWC", "AnyLayout"),
     "use_mkldnn": False,
     "fuse_with_relu": False,
     "use_global_stats": False,
@@ -132,7 +132,10 @@ def _inplace_gradient_types(_op: Op, types: Types) -> Types:
 # Normalisation of groups of channels, of instances and of weights.
 
 declare(
-    "affine_channel", "X Scale Bias -> Out", {"data_layout": "AnyLayout"}, doc="Out = X * Scale + Bias for each channel"
+    "affine_channel",
+    "X Scale Bias -> Out",
+    {"data_layout": words("AnyLayout", "NCHW", "NHWC")},
+    doc="Out = X * Scale + Bias for each channel",
 )
 declare_gradient("affine_channel", "X Scale Out@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
 declare(
@@ -144,7 +147,7 @@ declare(
         "alpha": 0.0001,
         "beta": 0.75,
         "use_mkldnn": False,
-        "data_format": "AnyLayout",
+        "data_format": words("AnyLayout", "NCHW", "NHWC"),
         "is_test": False,
     },
     doc="Out = X divided by the local energy over neighbouring channels",

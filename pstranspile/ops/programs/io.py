@@ -7,7 +7,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs, strings
+from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs, strings, words
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
 declare("delete_var", "X* ->", doc="frees X")
@@ -23,7 +23,7 @@ declare(
         "print_tensor_type": BOOL,
         "print_tensor_shape": BOOL,
         "print_tensor_lod": BOOL,
-        "print_phase": "BOTH",
+        "print_phase": words("BOTH", "FORWARD", "BACKWARD"),
         "is_forward": True,
     },
     doc="Out = In, printed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag
-from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.schema import declare, declare_gradient, words
 from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, unit_width
 
 # The gated recurrent unit, over sequences and of a single step; a single step of the long short-term memory.
@@ -91,9 +91,9 @@ declare(
     {
         "use_peepholes": True,
         "is_reverse": False,
-        "gate_activation": "sigmoid",
-        "cell_activation": "tanh",
-        "candidate_activation": "tanh",
+        "gate_activation": words("sigmoid", "tanh", "relu", "identity"),
+        "cell_activation": words("tanh", "sigmoid", "relu", "identity"),
+        "candidate_activation": words("tanh", "sigmoid", "relu", "identity"),
     },
     doc="Hidden, Cell = a long short-term memory over each sequence",
 )
@@ -111,10 +111,10 @@ declare(
         "is_reverse": False,
         "cell_clip": 0.0,
         "proj_clip": 0.0,
-        "gate_activation": "sigmoid",
-        "cell_activation": "tanh",
-        "candidate_activation": "tanh",
-        "proj_activation": "tanh",
+        "gate_activation": words("sigmoid", "tanh", "relu", "identity"),
+        "cell_activation": words("tanh", "sigmoid", "relu", "identity"),
+        "candidate_activation": words("tanh", "sigmoid", "relu", "identity"),
+        "proj_activation": words("tanh", "sigmoid", "relu", "identity"),
     },
     doc="as lstm, with a projection of the hidden state",
 )

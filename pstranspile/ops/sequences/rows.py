@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import from_declaration, gradient
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -126,7 +126,7 @@ def _sequence_expand_as_types(_op: Op, types: Types) -> Types:
 declare(
     "sequence_pool",
     "X -> Out MaxIndex~",
-    {"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
+    {"is_test": False, "pooltype": words("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST"), "pad_value": 0.0},
     numbers="combined",
     mean_of_rows=True,
     doc="Out = one row of each sequence: its sum, average, maximum, first, ...",
@@ -192,9 +192,9 @@ declare_gradient("match_matrix_tensor", "X Y W Tmp Out@GRAD -> X@GRAD Y@GRAD W@G
 @shape_rule("match_matrix_tensor")
 def _match_matrix_tensor(op: Op, types: Types) -> Types:
     x, y, w = one(types, "X"), one(types, "Y"), one(types, "W")
-    for slot, words in (("X", x), ("Y", y)):
-        if len(words.shape) != 2:
-            raise ShapeError(f"{slot} is {describe(words)}, it must have two dims", slot)
+    for slot, texts in (("X", x), ("Y", y)):
+        if len(texts.shape) != 2:
+            raise ShapeError(f"{slot} is {describe(texts)}, it must have two dims", slot)
     fitting = (x.shape[1], int_attr(op, "dim_t", 1), y.shape[1])
     if len(w.shape) != 3 or any(a != b and a >= 0 and b >= 0 for a, b in zip(w.shape, fitting, strict=True)):
         raise ShapeError(f"W is {describe(w)}, it must have the dims {list(fitting)}", "W")

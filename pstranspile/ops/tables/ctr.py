@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.images.norm import require_vectors
-from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, ints, long
+from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, ints, long, words
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, dtype_attr, fits, given, one, shape_rule
 
 declare(
@@ -38,7 +38,7 @@ declare(
         "slot_dim": -1,
         "summary_decay_rate": 0.9999999,
         "enable_scale_and_shift": False,
-        "data_layout": "NCHW",
+        "data_layout": words("NCHW", "NHWC", "AnyLayout"),
         "sync_stats": False,
         "use_mkldnn": False,
     },

@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.facts import AmongThose, Below
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs, strings
+from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs, strings, words
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
 from pstranspile.ops.tensors.fill import made
 
@@ -59,7 +59,7 @@ declare(
 declare(
     "fused_embedding_seq_pool",
     "W Ids -> Out",
-    {"combiner": "sum", "grad_inplace": False, "is_sparse": False, "padding_idx": long(-1)},
+    {"combiner": words("sum"), "grad_inplace": False, "is_sparse": False, "padding_idx": long(-1)},
     domains={"Ids": Below("W", 0)},
     doc="Out = for each sequence, the sum of the rows of W at Ids; the columns of Ids are looked up side by side",
 )

@@ -19,6 +19,7 @@ from pstranspile.ops.schema import (
     ints,
     long,
     longs,
+    words,
 )
 from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, several, shape_rule, size
 
@@ -328,7 +329,7 @@ declare(
         "is_test": False,
         "fix_seed": False,
         "seed": 0,
-        "dropout_implementation": "downgrade_in_infer",
+        "dropout_implementation": words("downgrade_in_infer", "upscale_in_train"),
     },
     draws=True,
     doc="Out = X * Mask, Mask 0 with probability dropout_prob; scaled in training or in test, as asked",

@@ -5,7 +5,19 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
 from pstranspile.ops.facts import Below
-from pstranspile.ops.schema import BOOL, FLOAT, INT, UNSCOPED, declare, declare_gradient, ints, long, longs, strings
+from pstranspile.ops.schema import (
+    BOOL,
+    FLOAT,
+    INT,
+    UNSCOPED,
+    declare,
+    declare_gradient,
+    ints,
+    long,
+    longs,
+    strings,
+    words,
+)
 from pstranspile.ops.shapes import (
     Dims,
     ShapeError,
@@ -276,13 +288,16 @@ declare(
 )
 declare_gradient("bpr_loss", "X Label Y@GRAD -> X@GRAD")
 declare(
-    "kldiv_loss", "X Target -> Loss", {"reduction": "mean"}, doc="Loss = Target * (log(Target) - X), reduced as asked"
+    "kldiv_loss",
+    "X Target -> Loss",
+    {"reduction": words("mean", "sum", "batchmean", "none")},
+    doc="Loss = Target * (log(Target) - X), reduced as asked",
 )
 declare_gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD", result_lod="none")
 declare(
     "nll_loss",
     "X Label Weight? -> Out Total_weight",
-    {"ignore_index": long(-100), "reduction": "mean"},
+    {"ignore_index": long(-100), "reduction": words("mean", "sum", "none")},
     domains={"Label": Below("X", 1)},
     doc="Out = -Weight * X at the label, reduced as asked",
 )

@@ -166,6 +166,19 @@ class RowFeeds:
         require_steps(self.steps, steps, self._source)
 
 
+def bad_rows(feeds: Mapping[int, FeedOf], step: int) -> list[Diagnostic]:
+    """What trainers, by number, say of the rows of a step that can't be fed, each finding with its trainer and step."""
+    found: list[Diagnostic] = []
+    for trainer, feed in feeds.items():
+        try:
+            feed(step)
+        except DiagnosticError as problem:
+            note = Note(f"on trainer_{trainer}, step {step + 1}")
+            rows = [one for one in problem.diagnostics if one.code == "data-row"]
+            found += [one._replace(notes=(*one.notes, note)) for one in rows]
+    return found
+
+
 def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: int | None, most: int) -> list[Dealt]:
     """The feeds of this many trainers together in each step: their shares concatenated, and dealt out to them again so.
 
@@ -175,7 +188,11 @@ def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: i
     require_steps(there, steps or 0, source)
     result: list[Dealt] = []
     for step in range(steps or min(there, most)):
-        dealt = [feed(step) for feed in feeds]
+        try:
+            dealt = [feed(step) for feed in feeds]
+        except DiagnosticError:
+            raise_errors(bad_rows(dict(enumerate(feeds)), step))
+            raise
         shares = [share for share in dealt if share is not None]
         if not shares:
             require_steps(step, steps or 0, source)

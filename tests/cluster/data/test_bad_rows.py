@@ -124,3 +124,55 @@ def test_a_step_of_bad_rows_alone_trains_nothing(
         assert names == [name for name in skipped.files if name.startswith("param/")]
         for name in names:
             assert np.array_equal(skipped[name], good[name]), name
+
+
+NET = """ir 1
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 1] feed
+    param %w : f32[1, 1]
+    temp %p : f32[-1, 1]
+    temp %loss : f32[1]
+    mul(X=%x, Y=%w) -> Out=%p
+    mean(X=%p) -> Out=%loss : loss
+  }
+}
+program @startup {
+  block ^0 {
+    param %w : f32[1, 1]
+    fill_constant() -> Out=%w {shape=[1, 1], dtype=5, value=1.0}
+  }
+}
+"""
+
+
+def _told(capfd: pytest.CaptureFixture[str], path: Path, bad: range | tuple[int, ...], *arguments: str) -> str:
+    (path / "net.ir").write_text(NET)
+    lines = ["x", *("a" if row in bad else str(row) for row in range(1, 41))]
+    (path / "x.csv").write_text("\n".join(lines) + "\n")
+    command, *more = arguments
+    assert main([command, str(path / "net.ir"), "--feed", str(path / "x.csv"), *more]) == 1
+    return capfd.readouterr().err
+
+
+def test_more_bad_rows_than_are_shown_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    err = _told(capfd, tmp_path, range(3, 18), "run", "--batch", "20")
+    assert "x.csv:4:1: error[data-row]: the row can't be fed" in err
+    assert "note: and 9 more findings error[data-row]" in err
+    assert "error[data-row]: and 5 more rows of the batch can't be fed\n" in err
+    err = _told(capfd, tmp_path, range(3, 13), "run", "--batch", "20")
+    assert "note: and 9 more findings error[data-row]" in err
+    assert "of the batch" not in err
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_those_of_all_trainers_in_a_step_are_told(command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    job = ("--pservers", "1", "--trainers", "2", "--batch", "10")
+    err = _told(capfd, tmp_path, (2, 7, 23), command, *job)
+    notes = [line for line in err.splitlines() if "error[data-row]" in line or line.strip().startswith("note: on ")]
+    assert [note.partition("x.csv:")[2][:2] or note.strip() for note in notes] == [
+        "3:",
+        "note: on trainer_0, step 1",
+        "24",
+        "note: on trainer_1, step 1",
+    ]

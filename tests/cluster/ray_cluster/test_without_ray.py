@@ -345,7 +345,9 @@ def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.Monkey
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(monkeypatch: pytest.MonkeyPatch):
+def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
     pytest.importorskip("ray")
     hosts: Any = importlib.import_module("pstranspile.cluster.ray.hosts")
     session: Any = importlib.import_module("pstranspile.cluster.ray.session")
@@ -366,6 +368,16 @@ def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(monkeypatch: pyte
         run._go_back(caught.value)
     reason = "Ray says: The actor is dead because its node has died. The node was out of memory."
     assert str(told.value) == f"error[ray-lost]: pserver_0 is gone\nnote: {reason}"
+    run.settings, run.failures = run.settings._replace(restarts=1), 0
+    run.hosts, run.cuts, run.job = Mock(), Mock(source=None), Mock()
+    monkeypatch.setattr(session.Session, "_others_are_there", lambda *_: False)
+    run._go_back(caught.value)
+    assert capfd.readouterr().err == (
+        f"pstranspile launch: pserver_0 is gone ({reason}); the job goes back to its beginning\n"
+    )
+    run.failures = 0
+    run._go_back(hosts.Lost("pserver_0 is gone"))
+    assert capfd.readouterr().err == "pstranspile launch: pserver_0 is gone; the job goes back to its beginning\n"
     assert hosts.reason_of(hosts.RayActorError("17", said.format(""))) == ""
     assert len(hosts.reason_of(hosts.RayActorError("17", said.format("x" * 5000)))) <= 600
 

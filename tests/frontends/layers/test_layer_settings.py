@@ -34,6 +34,34 @@ REFUSED: dict[str, Callable[[], object]] = {
 }
 
 
+NO_ACTIVATIONS = {
+    "mul": "it needs the input Y too",
+    "sgd": "it has no input X",
+    "dropout": "it needs the output Mask too",
+    "top_k": "it has no output|it needs the output",
+    "cast": "it needs the attributes",
+}
+"""Op types that are no activations, each with the reason that is given."""
+
+
+@pytest.mark.parametrize("act", NO_ACTIVATIONS)
+@pytest.mark.parametrize("layer", ["fc", "conv2d", "batch_norm", "elementwise_add"])
+def test_ops_that_need_more_than_x_are_no_activations(act: str, layer: str):
+    made: dict[str, Callable[[], object]] = {
+        "fc": lambda: L.fc(row(), 3, act=act),
+        "conv2d": lambda: L.conv2d(image(), 3, 3, act=act),
+        "batch_norm": lambda: L.batch_norm(image(), act=act),
+        "elementwise_add": lambda: L.elementwise_add(x := row(), x, act=act),
+    }
+    with pytest.raises(ValueError, match=f"the op {act} is no activation: ({NO_ACTIVATIONS[act]})"):
+        made[layer]()
+
+
+def test_ops_of_x_alone_are_activations():
+    for act in ("mean", "softmax", "sum", "concat", "relu6"):
+        L.fc(row(), 3, act=act)
+
+
 @pytest.mark.parametrize("message", REFUSED)
 def test_wrong_settings(message: str):
     with pytest.raises(ValueError, match=message):
