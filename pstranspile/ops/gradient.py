@@ -152,7 +152,7 @@ def _guarded(rule: GradientRule) -> GradientRule:
         if wrong:
             message = f"its gradient rule gives {wrong}"
             raise DiagnosticError([at_op("op-family", message, op, notes=package_note(op.type))])
-        return tuple(cast("tuple[Op, ...]", made))
+        return tuple(made)
 
     return checked_rule
 

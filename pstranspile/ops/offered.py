@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ops.schema import registered, undeclare
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def offers(group: str, code: Code) -> list[EntryPoint]:
     try:
         points = list(entry_points(group=group))
     except Exception:  # whatever a damaged file of a package makes Python's library raise
-        points, problems = [], []
+        points: list[EntryPoint] = []
+        problems: list[Diagnostic] = []
         for each in distributions():
             try:
                 points += each.entry_points.select(group=group)
