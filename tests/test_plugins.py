@@ -209,3 +209,213 @@ def test_a_package_that_fails_as_it_is_imported_shows_where(installed):
     assert "can't be loaded: AttributeError" in done.stderr
     assert f'File "{installed / "swish_ops.py"}", line 2' in done.stderr
     assert "importlib" not in done.stderr
+
+
+OF_PACKAGE = "of the package swish-ops 1.0"
+GOOD = SWISH + "\nfrom pstranspile.ops.gradient import bare_op, gradient\n"
+
+
+def other_package(folder, name, entries):
+    """Installs a package with these entry points into a folder."""
+    info = folder / f"{name.replace('-', '_')}-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text(entries)
+
+
+def own_op(folder):
+    (folder / "own.ir").write_text(PROGRAM.replace("relu(", "my_swish("))
+    return "own.ir"
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ("raise SystemExit(0)", "can't be loaded: it ends the process (status 0)"),
+        ("1 / 0", "can't be loaded: ZeroDivisionError: division by zero"),
+        (SWISH + "\n1 / 0", "can't be loaded: ZeroDivisionError"),
+        (SWISH + "\ndeclare('my_swish', 'X -> Out')", "op type my_swish is declared twice: swish_ops has declared it"),
+        (SWISH + "\ndeclare('relu', 'X -> Out')", "relu is declared twice: pstranspile.ops."),
+        (
+            SWISH + "\n@kernel('relu')\ndef k(op):\n    return lambda X: X",
+            "relu is of pstranspile, another package",
+        ),
+        (GOOD + "\n@gradient('relu')\ndef g(op, wanted):\n    return ()", "can't give it a gradient rule"),
+        (GOOD + "\ndeclare_gradient('relu', 'X Out@GRAD -> X@GRAD', op_type='r')", "can't give it a gradient op"),
+        (GOOD + "\n@shape_rule('print')\ndef s(op, types):\n    return {}", "can't be loaded"),
+    ],
+)
+def test_a_family_that_is_wrong_names_its_package_for_every_program(installed, family, words):
+    """Nothing of it is declared: not either for the second program, after the first one's finding."""
+    (installed / "swish_ops.py").write_text(family)
+    script = f"""
+import pstranspile as ps
+for _ in range(2):
+    try:
+        print(ps.verify(ps.load({own_op(installed)!r})))
+    except ps.DiagnosticError as problem:
+        print(problem)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(installed)])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=installed, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count(words) == 2
+    assert done.stdout.count(OF_PACKAGE) == 2
+
+
+@pytest.mark.parametrize("value", ["swish ops!!", "", ":f"])
+def test_an_entry_point_that_names_no_module(installed, value):
+    entries = f"[pstranspile.ops]\nswish = {value}\n[pstranspile.passes]\nswish = {value}\n"
+    (installed / "swish_ops-1.0.dist-info" / "entry_points.txt").write_text(entries)
+    for done in (
+        run(installed, "verify", own_op(installed)),
+        run(installed, "compile", "net.ir", "--pass", "swish", "--pservers", "1"),
+    ):
+        assert done.returncode == 1
+        assert f"'swish' ({value}) can't be loaded: its entry point must be `module` or `module:name`" in done.stderr
+        assert OF_PACKAGE in done.stderr
+
+
+def test_entry_points_that_are_no_text(installed):
+    (installed / "swish_ops-1.0.dist-info" / "entry_points.txt").write_bytes(b"[pstranspile.ops]\nsw\xff = a\n")
+    done = run(installed, "verify", own_op(installed))
+    assert done.returncode == 1
+    assert "the entry points of the package swish-ops 1.0 can't be read: UnicodeDecodeError" in done.stderr
+
+
+def test_what_a_package_prints_is_not_in_the_text_of_a_program(installed):
+    """Neither as it is imported, nor as its pass runs."""
+    (installed / "swish_ops.py").write_text("print('importing')\n" + SWISH.replace("def to_swish(module):", PRINTING))
+    (installed / "train.ir").write_text((ROOT / "golden" / "mlp_adam.ir").read_text())
+    done = run(installed, "compile", "train.ir", "--pservers", "1", "--trainers", "1", "--pass", "to-swish")
+    assert done.returncode == 0
+    assert ("importing" in done.stdout, "passing" in done.stdout) == (False, False)
+    assert ("importing" in done.stderr, "passing" in done.stderr) == (True, True)
+
+
+PRINTING = "def to_swish(module):\n    print('passing')"
+
+
+def test_two_packages_with_a_pass_of_one_name(installed):
+    other_package(installed, "other-swish", "[pstranspile.passes]\nto-swish = other_ops:f\n")
+    done = run(installed, "compile", "net.ir", "--pass", "to-swish", "--pservers", "1")
+    assert done.returncode == 1
+    says = "the pass 'to-swish' is offered by the package other-swish 2.0 (other_ops:f) and the package swish-ops 1.0"
+    assert says in done.stderr
+
+
+def test_a_pass_that_ends_the_process(installed):
+    (installed / "swish_ops.py").write_text(SWISH.replace('raise KeyError("x")', "raise SystemExit(0)"))
+    done = run(installed, "compile", "net.ir", "--pass", "crash", "--pservers", "1")
+    assert done.returncode == 1
+    assert "the pass 'crash' failed: it ends the process (status 0)" in done.stderr
+    assert OF_PACKAGE in done.stderr
+
+
+TRAINED = """ir 1
+
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 4]
+    param %w : f32[4, 4]
+    temp %h : f32[-1, 4]
+    temp %y : f32[-1, 4]
+    temp %l : f32[1]
+    mul(X=%x, Y=%w) -> Out=%h
+    my_swish(X=%h) -> Out=%y
+    mean(X=%y) -> Out=%l
+  }
+}
+"""
+
+ASKING = """
+import sys
+import numpy as np, pstranspile as ps
+import swish_ops
+from pstranspile.ir.types import DType
+from pstranspile.ir.model import TensorType
+from pstranspile.ops import gradient, shapes
+from pstranspile.ops.gradient import bare_op
+from pstranspile.runtime.kernels import kernel
+
+op = ps.load("own.ir").main.main_block.ops[0]
+x = TensorType(DType.FP32, (-1, 4))
+for code in sys.stdin.read().splitlines():
+    what, _, code = code.partition(" ")
+    try:
+        if what == "shape":
+            shapes._RESOLVED["my_swish"] = shapes._guarded(shapes.schema_of("my_swish"), lambda op, types: eval(code))
+            print(shapes.infer_types(op, lambda name: x))
+        elif what == "gradient":
+            rule = gradient._guarded(lambda op, wanted: eval(code))
+            print(rule(op, gradient.Wanted()))
+        else:
+            made = kernel._KERNELS["my_swish"]._replace(make=lambda op: lambda X: eval(code))
+            kernel._KERNELS["my_swish"] = made
+            shapes._RESOLVED.clear()
+            feed = {"x": np.ones((1, 4), "float32")}
+            print(ps.run(ps.load("own.ir").main, feed=feed, fetch=["y"], scope=ps.Scope()))
+    except ps.DiagnosticError as problem:
+        said = str(problem)
+        print(said.splitlines()[0], "of the package" in said or "the module swish_ops" in said)
+"""
+
+NONSENSE = [
+    ("shape None", "its shape rule gives NoneType, not a dict"),
+    ("shape {'Out': None}", "its shape rule gives NoneType for Out"),
+    ("shape {'Out': x}", "its shape rule gives TensorType for Out, not a tuple"),
+    ("shape {'Out': ('f32',)}", "'f32' for Out, not a TensorType"),
+    ("shape {'Out': (TensorType(DType.FP32, (-7, 2)),)}", "not a TensorType with a DType and dims of -1 or more"),
+    ("shape {'Out': (TensorType('f32', [2]),)}", "not a TensorType with a DType and dims of -1 or more"),
+    ("shape {'Nope': (x,)}", "types for the slot 'Nope', which is no output of the op (outputs: Out)"),
+    ("shape 1 / 0", "its shape rule fails: ZeroDivisionError: division by zero"),
+    ("shape sys.exit(0)", "its shape rule fails: it ends the process (status 0)"),
+    ("gradient None", "its gradient rule gives NoneType, not a tuple of ops"),
+    ("gradient op", "its gradient rule gives Op, not a tuple of ops"),
+    ("gradient ('a',)", "its gradient rule gives str among its ops"),
+    ("gradient 1 / 0", "its gradient rule fails: ZeroDivisionError"),
+    ("gradient sys.exit(0)", "its gradient rule fails: it ends the process (status 0)"),
+    ("gradient (bare_op('nope', {}, {}),)", "its gradient rule gives an op nope, which there is not"),
+    ("gradient (bare_op('scale', {'X': ('zz',)}, {'Out': ('x@GRAD',)}),)", "scale, which reads zz"),
+    ("gradient (bare_op('scale', {'X': ('y',)}, {'Out': 'x@GRAD'}),)", "'x@GRAD' in the slot Out of scale"),
+    ("kernel 3", "its kernel gives int for Out, its shape rule f32[-1, 4]"),
+    ("kernel (X, X)", "its kernel gives tuple for Out"),
+    ("kernel X.astype('float64')", "its kernel gives float64[1, 4] for Out, its shape rule f32[-1, 4]"),
+    ("kernel X[:, :2]", "its kernel gives float32[1, 2] for Out, its shape rule f32[-1, 4]"),
+    ("kernel np.array(['a'])", "for Out, its shape rule f32[-1, 4]"),
+    ("kernel 1 / 0", "division by zero"),
+    ("kernel sys.exit(0)", "its kernel fails: it ends the process (status 0)"),
+]
+
+
+def test_what_makes_no_sense_in_a_family_is_a_finding_about_its_package(installed):
+    own_op(installed)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(installed)])}
+    codes = "\n".join(code for code, _ in NONSENSE)
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING],
+        cwd=installed,
+        env=environment,
+        input=codes,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = done.stdout.splitlines()
+    assert len(said) == len(NONSENSE), done.stdout
+    for line, (code, words) in zip(said, NONSENSE, strict=True):
+        assert words in line, code
+        assert line.startswith("own.ir:7:5: error["), code
+        assert line.endswith(" True"), code
+
+
+@pytest.mark.parametrize(("code", "words"), [("None", "not a tuple of ops"), ("sys.exit(0)", "ends the process")])
+def test_a_gradient_rule_that_fails_is_reported_by_the_command(installed, code, words):
+    rule = f"import sys\n\n@gradient('my_swish')\ndef g(op, wanted):\n    return {code}\n"
+    (installed / "swish_ops.py").write_text(GOOD.replace("declare_gradient(", "#") + rule)
+    (installed / "train.ir").write_text(TRAINED)
+    done = run(installed, "grad", "train.ir", "--loss", "l", "--optimizer", "sgd")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert OF_PACKAGE in done.stderr

@@ -5,10 +5,9 @@ for. `pstranspile.runtime.kernels` has their kernels in a file of the same name.
 
 Other wings use `schema_of`, `facts_of` and `families` of this module, `attributes` (values of attributes), `build`
 (make_op), `shapes` (infer types), `gradient` (Wanted), `gradients` (which value each gradient belongs to), `schema`
-(Slicing), `facts`, `programs.modules` and `textual` (parse, print_module); kernels also use what the families of the
-same names say, in `detection`, `images`, `math`, `tables` and `tensors`. Read `schema.py` first, then a family such as
-`math/products.py`.
-"""
+(Slicing), `facts`, `offered` (what other packages offer), `programs.modules` and `textual` (parse, print_module);
+kernels also use what the families of the same names say, in `detection`, `images`, `math`, `tables` and `tensors`. Read
+`schema.py` first, then a family such as `math/products.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from pstranspile.ir.attributes import AttrKind, AttrValue, float32
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops.facts import PLAIN, OpFacts
@@ -46,27 +45,37 @@ def _load() -> None:
 
 
 @cache
-def _load_others() -> None:
-    """Imports the families of other installed packages. Raises DiagnosticError (`op-family`) if one can't be."""
-    from importlib.metadata import entry_points
+def _load_others() -> tuple[Diagnostic, ...]:
+    """Imports the families of other installed packages; the findings (`op-family`) about those that can't be."""
+    from pstranspile.ops.offered import load_family, offers
 
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+    findings: list[Diagnostic] = []
+    try:
+        points = offers(GROUP, "op-family")
+    except DiagnosticError as problem:
+        return problem.diagnostics
+    for point in points:
         try:
-            point.load()
-        except Exception as reason:  # whatever the other package does as it is imported
-            message = f"the op family {point.name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
-            raise DiagnosticError([error("op-family", message)]) from reason
+            load_family(point, "op-family")
+        except DiagnosticError as problem:
+            findings += problem.diagnostics
+    return tuple(findings)
 
 
 def schema_of(op_type: str) -> OpSchema | None:
-    """The declaration of an op type, None if it has none. This call also registers its shape and gradient rules."""
+    """The declaration of an op type, None if it has none. This call also registers its shape and gradient rules.
+
+    Raises DiagnosticError (`op-family`) if there is none and families of other packages can't be loaded.
+    """
     result = registered().get(op_type)
     if result is None:
         _load()
         result = registered().get(op_type)
     if result is None:
-        _load_others()
+        findings = _load_others()
         result = registered().get(op_type)
+        if result is None:
+            raise_errors(findings)
     return result
 
 
@@ -99,7 +108,7 @@ def with_defaults(op: Op) -> Op:
 
 
 def all_schemas() -> Mapping[str, OpSchema]:
-    """Every declared op type by name."""
+    """Every declared op type by name. Raises DiagnosticError (`op-family`) if a family can't be loaded."""
     _load()
-    _load_others()
+    raise_errors(_load_others())
     return registered()

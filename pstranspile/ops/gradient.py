@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.attributes import AttrValue, narrowed
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops import all_schemas, schema_of
-from pstranspile.ops.schema import OpSchema, registered
+from pstranspile.ops.offered import frames_of, package_note, told_as, told_to_end
+from pstranspile.ops.schema import OpSchema, registered, require_own
 
 SUFFIX = "@GRAD"
 """The suffix of the name of a variable's gradient."""
@@ -77,6 +79,7 @@ def gradient(*op_types: str) -> Callable[[GradientRule], GradientRule]:
         for op_type in op_types:
             if op_type in _RULES:
                 raise ValueError(f"op type {op_type} has two gradient rules")
+            require_own(op_type, "a gradient rule", rule.__module__)
             _RULES[op_type] = rule
         return rule
 
@@ -125,8 +128,58 @@ def gradient_rule(op_type: str) -> GradientRule | None:
         if result is None:
             declared = _gradient_schema(op_type)
             result = None if declared is None else from_declaration(declared.type)
+        elif not schema.is_built_in:
+            result = _guarded(result)
         _RESOLVED[op_type] = result
     return _RESOLVED[op_type]
+
+
+def _guarded(rule: GradientRule) -> GradientRule:
+    """A rule of another package: whatever goes wrong in it, or with what it gives, is a finding about that package."""
+
+    def checked_rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+        try:
+            made: object = rule(op, wanted)
+        except DiagnosticError:
+            raise
+        except (Exception, SystemExit) as reason:
+            if told_to_end(reason):
+                raise
+            notes = (*frames_of(reason), *package_note(op.type))
+            message = f"its gradient rule fails: {told_as(reason)}"
+            raise DiagnosticError([at_op("op-family", message, op, notes=notes)]) from reason
+        wrong = _not_gradients(op, made)
+        if wrong:
+            message = f"its gradient rule gives {wrong}"
+            raise DiagnosticError([at_op("op-family", message, op, notes=package_note(op.type))])
+        return tuple(made)
+
+    return checked_rule
+
+
+def _not_gradients(op: Op, made: object) -> str:
+    """What a gradient rule gives that it can't give; "" if all is well."""
+    if not isinstance(made, tuple | list) or isinstance(made, Op):
+        return f"{type(made).__name__}, not a tuple of ops"
+    known = {*op.input_names, *op.output_names, *map(gradient_name, op.output_names), EMPTY_NAME}
+    for each in cast("tuple[object, ...]", made):
+        if not isinstance(each, Op):
+            return f"{type(each).__name__} among its ops, not an Op"
+        for slot, names in (*each.inputs.items(), *each.outputs.items()):
+            if not isinstance(cast("object", names), tuple) or not all(
+                isinstance(cast("object", n), str) for n in names
+            ):
+                return f"{names!r} in the slot {slot} of {each.type}, not a tuple of names"
+        if schema_of(each.type) is None:
+            return f"an op {each.type}, which there is not"
+        strange = [name for name in each.input_names if name not in known]
+        if strange:
+            return (
+                f"{each.type}, which reads {strange[0]}: that is no variable of the op, no gradient of its outputs, "
+                f"and no op before it makes it"
+            )
+        known.update(each.output_names)
+    return ""
 
 
 def differentiable_types() -> tuple[str, ...]:

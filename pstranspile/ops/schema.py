@@ -18,7 +18,7 @@ only if it needs it (some that Fluid's gradient makers add). `X~` is an output t
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -122,6 +122,11 @@ class OpSchema(NamedTuple):
         """Whether the op updates a parameter from its gradient."""
         return bool(self.slicing)
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether this package declares the op type, not another one."""
+        return is_own(self.module)
+
 
 GENERIC_ATTRS: FrozenMap[str, AttrSpec] = FrozenMap(
     op_namescope=AttrSpec(AttrKind.STRING, "/"), op_device=AttrSpec(AttrKind.STRING, "")
@@ -135,6 +140,21 @@ CARRIED_ATTRS: FrozenMap[str, AttrSpec] = FrozenMap(op_callstack=AttrSpec(AttrKi
 """Attributes that every op may carry. They are kept, and have no default."""
 
 _REGISTRY: dict[str, OpSchema] = {}
+
+
+def is_own(module: str) -> bool:
+    """Whether a module is one of this package."""
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+def require_own(op_type: str, what: str, module: str) -> None:
+    """Raises ValueError if a module of another package registers something for an op type of this one.
+
+    It would count from the moment when that package is imported, which depends on the programs that are read.
+    """
+    schema = _REGISTRY.get(op_type)
+    if schema is not None and schema.is_built_in and not is_own(module):
+        raise ValueError(f"op type {op_type} is of pstranspile, another package can't give it {what}")
 
 
 def attr(kind: str, default: object = None) -> AttrSpec:
@@ -252,7 +272,9 @@ def declare(
     `pstranspile.ops.facts.OpFacts`. Raises ValueError if the type is already declared, or for facts it can't have.
     """
     if op_type in _REGISTRY:
-        raise ValueError(f"op type {op_type} is declared twice")
+        raise ValueError(f"op type {op_type} is declared twice: {_REGISTRY[op_type].module} has declared it")
+    if forward:
+        require_own(forward, "a gradient op", _declaring_module())
     inputs, _, outputs = slots.partition("->")
     specs = FrozenMap({name: _plain(value) for name, value in (attrs or {}).items()})
     given = {name: spec.default for name, spec in {**GENERIC_ATTRS, **specs}.items() if spec.default is not None}
@@ -316,6 +338,12 @@ def declare_gradient(
     own = _REGISTRY[forward].attrs if attrs is None else attrs
     name = op_type or f"{forward}_grad"
     return declare(name, slots, own, row_wise=row_wise, forward=forward, may_lack=may_lack, **facts)
+
+
+def undeclare(op_types: Iterable[str]) -> None:
+    """Drops the declarations of these op types, whose module could not be imported as a whole."""
+    for op_type in op_types:
+        del _REGISTRY[op_type]
 
 
 def registered() -> Mapping[str, OpSchema]:

@@ -15,13 +15,15 @@ are gradients (a gradient has the type of its variable) or optimizers (slots tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias, cast
 
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.schema import Slicing
+from pstranspile.ops.offered import frames_of, package_note, told_as, told_to_end
+from pstranspile.ops.schema import OpSchema, Slicing, require_own
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
 """A mapping from each slot to the types of its variables, None for an unknown type. A dim of -1 is unknown."""
@@ -71,6 +73,7 @@ def shape_rule(*op_types: str) -> Callable[[ShapeRule], ShapeRule]:
         for op_type in op_types:
             if op_type in _RULES:
                 raise ValueError(f"op type {op_type} has two shape rules")
+            require_own(op_type, "a shape rule", rule.__module__)
             _RULES[op_type] = rule
         return rule
 
@@ -86,8 +89,60 @@ def rule_of(op_type: str) -> ShapeRule | None:
         shared = None
         if "sub_block" not in schema.attrs:
             shared = update_types if schema.slicing else gradient_types if schema.forward else None
-        _RESOLVED[op_type] = _RULES.get(op_type, shared)
+        own = _RULES.get(op_type)
+        _RESOLVED[op_type] = shared if own is None else own if schema.is_built_in else _guarded(schema, own)
     return _RESOLVED[op_type]
+
+
+def _guarded(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
+    """A rule of another package: whatever goes wrong in it, or with what it gives, is a finding about that package."""
+
+    def checked_rule(op: Op, types: Types) -> Types:
+        try:
+            made = rule(op, types)
+        except (ShapeError, Unknown, DiagnosticError):
+            raise
+        except (Exception, SystemExit) as reason:
+            if told_to_end(reason):
+                raise
+            notes = (*frames_of(reason), *package_note(op.type))
+            message = f"its shape rule fails: {told_as(reason)}"
+            raise DiagnosticError([at_op("op-family", message, op, notes=notes)]) from reason
+        wrong = _not_types(schema, made)
+        if wrong:
+            message = f"its shape rule gives {wrong}"
+            raise DiagnosticError([at_op("op-family", message, op, notes=package_note(op.type))])
+        return made
+
+    return checked_rule
+
+
+def _not_types(schema: OpSchema, made: object) -> str:
+    """What a shape rule gives that it can't give; "" if all is well."""
+    if not isinstance(made, Mapping):
+        return f"{type(made).__name__}, not a dict from output slots to tuples of types"
+    for slot, types in cast("Mapping[object, object]", made).items():
+        if slot not in schema.outputs:
+            known = ", ".join(schema.outputs) or "none"
+            return f"types for the slot {slot!r}, which is no output of the op (outputs: {known})"
+        # A TensorType is a tuple, too.
+        if not isinstance(types, tuple | list) or isinstance(types, TensorType):
+            return f"{type(types).__name__} for {slot}, not a tuple with the type of each of its variables"
+        for tensor in cast("tuple[object, ...]", types):
+            if tensor is not None and not _is_type(tensor):
+                return f"{tensor!r} for {slot}, not a TensorType with a DType and dims of -1 or more"
+    return ""
+
+
+def _is_type(tensor: object) -> bool:
+    if not isinstance(tensor, TensorType):
+        return False
+    dtype, shape = cast("tuple[object, object]", tensor[:2])
+    return (
+        isinstance(dtype, DType)
+        and isinstance(shape, tuple)
+        and all(hasattr(dim, "__index__") and cast("int", dim) >= -1 for dim in cast("tuple[object, ...]", shape))
+    )
 
 
 # Reading input types

@@ -185,6 +185,16 @@ def test_damaged_safetensors(tmp_path, header, data, code, message):
     assert finding.location.file == str(tmp_path / "w")
 
 
+def test_a_boolean_that_is_neither_0_nor_1_is_refused(tmp_path):
+    """numpy gives such an element its byte in sums and conversions, so it would be more than True."""
+    write_safetensors(tmp_path / "w", {"b": np.array([True, False])})
+    (tmp_path / "w").write_bytes((tmp_path / "w").read_bytes()[:-2] + b"\x01\x07")
+    with pytest.raises(DiagnosticError, match=r"elements of b, byte .*: a boolean is neither 0 nor 1"):
+        read_safetensors(tmp_path / "w")
+    with pytest.raises(DiagnosticError, match="a boolean is neither 0 nor 1"):
+        tensor_from_bytes(to_bytes(np.array([True, False]))[:-1] + b"\x02")
+
+
 def test_every_truncation_of_safetensors_is_found(tmp_path):
     write_safetensors(tmp_path / "w", {"a": np.arange(3.0), "b": np.ones((2, 2), "int8")}, {"k": "v"})
     data = (tmp_path / "w").read_bytes()

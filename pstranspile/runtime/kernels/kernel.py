@@ -66,6 +66,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from pstranspile.ir.model import Op
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
+from pstranspile.ops.schema import require_own
 
 Run: TypeAlias = Callable[..., Any]
 """The function of one step of an op: takes input values by position, and returns output values."""
@@ -121,6 +122,7 @@ def kernel(
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
+            require_own(op_type, "a kernel", getattr(factory, "__module__", __name__))
             spared, of_dims = frozenset(spares.split()), frozenset(dims_only.split())
             _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, spared, reuses, of_dims)
         return factory
@@ -136,6 +138,8 @@ def plain_kernel(
     """
 
     def register(run: RunT) -> RunT:
+        for op_type in op_types.split():
+            require_own(op_type, "a kernel", run.__module__)
         kernel(op_types, outputs, lod=lod, inline=inline, new=new)(_factory(cast("FunctionType", run)))
         return run
 

@@ -7,20 +7,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.ops import schema_of, with_defaults
+from pstranspile.ops.offered import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot
+from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
+from pstranspile.ops.shapes import describe as described_type
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.kernel import Kernel, Run, kernel_of
 from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
 from pstranspile.runtime.run.feeds import described
-from pstranspile.runtime.values import LoDTensor
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 EMPTY_NAME = "@EMPTY@"
 """The name that stands for no variable in a slot of several variables."""
@@ -101,7 +104,7 @@ def bind(op: Op) -> BoundOp:
         run = kernel.make(with_defaults(op))
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
-        raise DiagnosticError([at_op("run-op-failed", reason, op)]) from problem
+        raise DiagnosticError([at_op("run-op-failed", reason, op, notes=package_note(op.type))]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
     may_lack = schema.may_lack if schema else frozenset[str]()
@@ -116,11 +119,104 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
+    if schema is not None and not schema.is_built_in:
+        run = _guarded(run, op, arguments, results)
     if is_update(op):
         run = _for_tables(run, arguments, results)
     sees_lod = kernel.lod in ("own", "new")
     run_any = run if sees_lod else _any(run, arguments, results, kernel.lod)
     return BoundOp(op, run, arguments, results, kernel.lod, run_any, kernel)
+
+
+def _guarded(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
+    """A kernel of another package, whose results are compared with what the op's shape rule says of its inputs.
+
+    How many rows the results have is not compared: only the batch tells.
+    """
+    op = with_defaults(op)
+    expected: dict[tuple[Any, ...], Types] = {}
+
+    def said(values: Sequence[Value]) -> Types:
+        """The types of the results by the shape rule, as far as it knows."""
+        given = tuple(
+            tuple(map(_type_of, value)) if argument.duplicable and value is not None else (_type_of(value),)
+            for argument, value in zip(arguments, values, strict=True)
+        )
+        if given not in expected:
+            expected.clear()  # Shapes of a run are few, but need not be.
+            named = {
+                name: tensor
+                for argument, types in zip(arguments, given, strict=True)
+                for name, tensor in zip(argument.names, types, strict=False)
+            }
+            try:
+                expected[given] = infer_types(op, named.get)
+            except ShapeError:
+                expected[given] = EMPTY  # the kernel decides
+        return expected[given]
+
+    def guarded(*values: Value) -> Value:
+        types = said(values)
+        made: Any
+        try:
+            made = run(*values)
+        except SystemExit as stop:
+            if told_to_end(stop):
+                raise
+            raise ValueError(f"its kernel fails: {told_as(stop)}") from None
+        if not results:
+            return made
+        for result, part in zip(results, _parts(made, len(results)), strict=True):
+            if result.duplicable and part is not None and not isinstance(part, tuple | list):
+                raise ValueError(f"its kernel gives {_told(part)} for {result.slot}, which takes a list")
+            parts = cast("Sequence[Value]", part if result.duplicable else (part,))
+            for tensor, value in zip(types.get(result.slot, ()), parts or (), strict=False):
+                if tensor is not None and value is not None and not _agrees(value, tensor):
+                    says = f"its shape rule {described_type(tensor)}"
+                    raise ValueError(f"its kernel gives {_told(value)} for {result.slot}, {says}")
+        return made
+
+    return guarded
+
+
+def _parts(made: Any, slots: int) -> Sequence[Any]:
+    """The values of a kernel's output slots. Raises ValueError if they are not as many."""
+    parts: Any = (made,) if slots == 1 else made
+    if not isinstance(parts, tuple | list) or len(cast("list[Any]", parts)) != slots:
+        raise ValueError(f"its kernel gives {_told(made)} for {slots} output slots")
+    return cast("Sequence[Any]", parts)
+
+
+def _data_of(value: Value) -> Any:
+    return value.data if isinstance(value, LoDTensor) else value.value if isinstance(value, SelectedRows) else value
+
+
+def _type_of(value: Value) -> TensorType | None:
+    """The type of a value with an unknown number of rows; None for values that are no tensors."""
+    data = _data_of(value)
+    dtype = _DTYPES.get(data.dtype.name) if isinstance(data, np.ndarray) else None
+    if dtype is None:
+        return None
+    level = len(value.lod) if isinstance(value, LoDTensor) else 0
+    return TensorType(dtype, (-1, *data.shape[1:]) if data.ndim else (), level)
+
+
+def _agrees(value: Value, tensor: TensorType) -> bool:
+    """Whether a value has this type, apart from the number of rows."""
+    data = _data_of(value)
+    if not isinstance(data, np.ndarray | np.generic) or data.dtype.name != NUMPY_TYPES.get(tensor.dtype):
+        return False
+    return not tensor.shape or (fits(data.shape[1:], tensor.shape[1:]) and len(data.shape) == len(tensor.shape))
+
+
+def _told(value: Value) -> str:
+    data = _data_of(value)
+    if isinstance(data, np.ndarray | np.generic):
+        return f"{data.dtype.name}{list(data.shape)}"
+    return type(value).__name__
+
+
+_DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
 
 def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
@@ -344,4 +440,5 @@ def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoRetur
     if isinstance(problem, KeyError):
         reason = f"{reason} is missing"
     notes = [Note(f"the inputs are {described(seen)}")] if seen else []
+    notes += package_note(bound.op.type)
     raise DiagnosticError([at_op("run-op-failed", reason, bound.op, notes=notes)]) from problem

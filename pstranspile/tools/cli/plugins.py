@@ -7,32 +7,37 @@ DiagnosticError. It runs on the source, before the compiler's own passes, when i
 
 from __future__ import annotations
 
-import importlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, partial
+from importlib.metadata import EntryPoint
 from typing import cast
 
 from pstranspile.compiler.pipeline import NAMES
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
 from pstranspile.ir.model import Module
+from pstranspile.ops.offered import guarded, load, offers, package_of
 
 SourcePass = Callable[[Module], Module]
 """A pass of a third party: the module as it is to be compiled."""
 
 GROUP = "pstranspile.passes"
-_IMPORTING = (importlib.__path__[0], "<frozen importlib")
-"""How the files of Python's import system begin, whose frames say nothing to the author of a pass."""
 
 
 @cache
+def _points() -> Mapping[str, tuple[EntryPoint, ...]]:
+    """The entry points of third parties by name, in alphabetical order."""
+    points: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in offers(GROUP, "pass"):
+        points[point.name] = (*points.get(point.name, ()), point)
+    return points
+
+
 def offered() -> Mapping[str, EntryPoint]:
-    """The installed passes of third parties by name, in alphabetical order; of two with one name, the first found."""
-    points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        points.setdefault(point.name, point)
-    return {name: points[name] for name in sorted(points)}
+    """The installed passes of third parties by name, in alphabetical order; of two with one name, the first by value.
+
+    Raises DiagnosticError (`pass`) if the entry points of a package can't be read.
+    """
+    return {name: points[0] for name, points in _points().items()}
 
 
 def load_pass(name: str) -> SourcePass:
@@ -46,22 +51,15 @@ def load_pass(name: str) -> SourcePass:
             hint = did_you_mean(name, offered())
             message = f"no installed package offers the pass {name!r} (offered: {known}){hint}"
         raise DiagnosticError([error("pass-unknown", message)])
-    try:
-        function = point.load()
-    except Exception as reason:  # whatever the other package does as it is imported
-        message = f"the pass {name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
-        raise DiagnosticError([error("pass", message, notes=_traceback(reason))]) from reason
+    same = _points()[name]
+    if len(same) > 1:
+        whose = " and ".join(f"{package_of(each)} ({each.value})" for each in same)
+        raise DiagnosticError([error("pass", f"the pass {name!r} is offered by {whose}: only one may be installed")])
+    function = load(point, "the pass", "pass")
     if not callable(function):
-        raise DiagnosticError([error("pass", f"the pass {name!r} ({point.value}) is not a function")])
+        message = f"the pass {name!r} ({point.value}) is not a function"
+        raise DiagnosticError([error("pass", message, notes=(Note(f"it is of {package_of(point)}"),))])
     return cast("SourcePass", function)
-
-
-def _traceback(reason: Exception) -> tuple[Note, ...]:
-    """A note with the traceback of what the other package raised, from its first frame on."""
-    frames = traceback.extract_tb(reason.__traceback__)
-    own = [at for at, frame in enumerate(frames) if not frame.filename.startswith((__file__, *_IMPORTING))]
-    shown = "".join(traceback.format_list(frames[own[0] :] if own else frames)).rstrip()
-    return (Note(f"this is where:\n{shown}"),) if shown else ()
 
 
 def run_passes(module: Module, names: Sequence[str]) -> Module:
@@ -71,14 +69,10 @@ def run_passes(module: Module, names: Sequence[str]) -> Module:
     """
     for name in names:
         function = load_pass(name)
-        try:
-            made = function(module)
-        except DiagnosticError:
-            raise
-        except Exception as reason:  # a fault of the other package
-            message = f"the pass {name!r} failed: {type(reason).__name__}: {reason}"
-            raise DiagnosticError([error("pass", message, notes=_traceback(reason))]) from reason
+        notes = (Note(f"it is of {package_of(offered()[name])}"),)
+        made = guarded(partial(function, module), f"the pass {name!r}", "failed", "pass", notes)
         if not isinstance(made, Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DiagnosticError([error("pass", f"the pass {name!r} gave {type(made).__name__}, not a Module")])
+            message = f"the pass {name!r} gave {type(made).__name__}, not a Module"
+            raise DiagnosticError([error("pass", message, notes=notes)])
         module = made
     return module
