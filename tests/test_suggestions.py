@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pstranspile as ps
+from pstranspile.ir.diagnostics import nearest
 from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -166,3 +167,27 @@ def test_a_fetch_list_of_a_script(tmp_path: Path):
     )
     assert done.returncode == 1
     assert "the program declares no such variable; did you mean mean_0.tmp_0?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "found"),
+    [
+        ("sdg", ["sum", "sgd", "sin"], "sgd"),
+        ("mlu", ["mul", "mle"], "mul"),
+        ("SGD", ["sdg", "sgd"], "sgd"),
+        ("ab", ["ba", "abc"], "ba"),
+        ("abcd", ["dcba", "bcda"], "bcda"),
+        ("sdg", ["xyz"], None),
+        ("sgd", ["sgd"], "sgd"),
+    ],
+)
+def test_letters_that_are_exchanged_are_nearest(given: str, known: list[str], found: str | None) -> None:
+    assert nearest(given, known, 0.7) == found
+
+
+def test_exchanged_letters_of_an_op_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "golden" / "linear_regression.ir").read_text()
+    assert "sgd(Param=" in text
+    (tmp_path / "net.ir").write_text(text.replace("sgd(Param=", "sdg(Param="))
+    assert main(["verify", str(tmp_path / "net.ir")]) == 1
+    assert "did you mean `sgd`?" in capsys.readouterr().err

@@ -50,7 +50,8 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
 
         text, status = report(options.script, as_json=options.json)
         return show(text) or status
-    late = next((word for word in options.rest if word in ("--check", "--explain", "--compat")), None)
+    own = ("--check", "--explain", "--compat", *(_OF_CLUSTER if options.check or options.explain else ()))
+    late = next((word for word in options.rest if word.partition("=")[0] in own), None)
     if late is not None:
         told = f"{late} comes after the script, so it is the script's own; options of this command stand before it"
         tell(f"{command}: {told}")
@@ -62,6 +63,10 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
     folder = os.getcwd() if options.module else str(Path(script).resolve().parent)
     sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [folder]
     return session
+
+
+_OF_CLUSTER = ("--pservers", "--trainers", "--all")
+"""Options of this command that say something where a script is checked or explained."""
 
 
 def _run(session: Session) -> int:

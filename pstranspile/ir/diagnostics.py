@@ -87,8 +87,9 @@ def shell_line(words: Iterable[str]) -> str:
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most similar to the given one: one that differs in capitals alone, else one with similar letters;
-    None if none is similar, or if what is given is no text. `cutoff` is from 0 (anything) to 1.
+    """The known name most similar to the given one: one that differs in capitals alone, else one with two neighbouring
+    letters exchanged, else one with similar letters; None if none is similar, or if what is given is no text. `cutoff`
+    is from 0 (anything) to 1.
     """
     if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a key of a user's dict)
         return None
@@ -96,7 +97,16 @@ def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None
 
     names = list(known)
     same = (name for name in names if name.casefold() == given.casefold())
-    return next(same, None) or next(iter(get_close_matches(given, names, 1, cutoff)), None)
+    exchanged = (name for name in names if _is_exchanged(name, given))
+    return next(same, None) or next(exchanged, None) or next(iter(get_close_matches(given, names, 1, cutoff)), None)
+
+
+def _is_exchanged(one: str, other: str) -> bool:
+    """Whether two neighbouring letters of a word are exchanged in another, as in `sgd` and `sdg`."""
+    if len(one) != len(other) or one == other:
+        return False
+    at = next(place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+    return one[at : at + 2] == other[at : at + 2][::-1] and one[at + 2 :] == other[at + 2 :]
 
 
 def alike(given: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:

@@ -366,6 +366,14 @@ def test_an_option_behind_the_script_is_the_scripts_and_told(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("late", [["--pservers", "3"], ["--trainers=3"], ["--all"]])
+def test_options_of_a_check_behind_the_script_are_told(late: list[str], tmp_path: Path) -> None:
+    trains(tmp_path)
+    done = runner("--check", "s.py", *late, folder=tmp_path)
+    assert done.returncode == 0
+    assert f"{late[0]} comes after the script, so it is the script's own; " in done.stderr
+
+
 def test_a_cluster_that_is_not_that_of_the_script_is_refused(tmp_path: Path) -> None:
     trains(tmp_path, transpiles=True)
     done = runner("--check", "--pservers", "3", "--trainers", "1", "s.py", folder=tmp_path)

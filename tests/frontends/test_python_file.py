@@ -163,6 +163,7 @@ def test_what_is_wrong_is_told_at_the_line(file: str) -> None:
     ("name", "message"),
     [
         ("trainin", "it has no trainin; did you mean training?"),
+        ("zzz", "it has no zzz; it has "),
         ("number", "number gives a value of type int; what pstranspile.torch.trace gives is needed"),
         ("ending", "it ends the process (status 4)"),
     ],

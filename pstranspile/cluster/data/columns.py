@@ -93,7 +93,7 @@ def map_columns(
     times = Counter(there)
     for name in given:
         if name not in names:
-            hint = near(name, names) or f"; inputs are {', '.join(names)}"
+            hint = near(name, names) or (f"; inputs are {listed(names)}" if names else "; the program has none")
             findings.append(error("data-column", f"columns are given for {name}, which is no input{hint}"))
     result: list[Mapped] = []
     missing = False
@@ -109,10 +109,9 @@ def map_columns(
             ]
             if not matching:
                 shown = listed(there, MOST_LISTED)
-                other = next((input for input in names if name.startswith(f"{input}=")), None)
-                hint = (
-                    near(name, there) if other is None else f"; each input has an option of its own: --columns {name}"
-                )
+                left, equals, right = name.partition("=")
+                two = equals and (left in names or any(fnmatchcase(column, right) for column in there))
+                hint = f"; each input has an option of its own: --columns {name}" if two else near(name, there)
                 message = f"{one.name} takes the column {name}, which is not among {shown}{hint}"
                 findings.append(error("data-column", message, place, notes=_hint(one.name, given)))
                 missing = True

@@ -33,10 +33,13 @@ class Step(NamedTuple):
     batch: Sequence[Any]
     called: Any
 
-    def loss(self) -> Any:
-        """The loss of a step, from copies of the tensors of the batch."""
+    def loss(self, *, warns: bool = False) -> Any:
+        """The loss of a step, from copies of the tensors of the batch. `warns`: what warns in it is heard, such as
+        torch of a loss between tensors of different sizes; other steps would only say it again.
+        """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            if not warns:
+                warnings.simplefilter("ignore")
             return self.module(*(tensor.detach().clone() for tensor in self.batch))
 
 
@@ -52,7 +55,7 @@ def require_shown(torch: Any, model: Any, step: Step, held: Kept) -> None:
         drawing = _drawn()
         try:
             with _watched(torch, findings), inline_checkpoints(torch):
-                first = step.loss()
+                first = step.loss(warns=True)
         except Exception:  # the export tells what is wrong with the code
             raise_errors(findings)
             return

@@ -107,7 +107,8 @@ def _wrong_members(
 ) -> Iterator[str]:
     unknown = [param for param in group["params"] if id(param) not in names]
     if unknown:
-        yield f"{len(unknown)} of its parameters are not the model's"
+        whose = "parameter is not one of the model's" if len(unknown) == 1 else "parameters are not the model's"
+        yield f"{len(unknown)} of its {whose}; it is to be made from the parameters() of the model that is traced"
     twice = [name for name in held if name in seen]
     if twice:
         yield f"{twice[0]} is another optimizer's parameter already"

@@ -223,16 +223,26 @@ class Training:
         return result
 
     def write_back(self, model: Any) -> None:
-        """Puts parameters and buffers into a model of torch, one by name; those that the loss does not use stay.
+        """Puts parameters and buffers into a model of torch, by name; those that the loss does not use stay.
 
-        Raises ValueError if one has another number of elements.
+        Raises ValueError, before any is set, for a model that lacks one of them or has it with other dims.
         """
         torch, state = torch_library(), self.state
         expect(model, torch.nn.Module, "write_back", "a model of torch (nn.Module)")
+        tensors = dict(model.named_parameters(remove_duplicate=False))
+        tensors |= dict(model.named_buffers(remove_duplicate=False))
+        kept = [name for name in self.names if name in state]
+        missing = next((name for name in kept if name not in tensors), None)
+        if missing is not None:
+            there = f"{did_you_mean(missing, tensors)}; it has {listed(tensors)}" if tensors else ""
+            raise ValueError(f"write_back: the model has no parameter or buffer {missing!r}{there}")
+        for name in kept:
+            if tuple(tensors[name].shape) != state[name].shape:
+                dims, own = list(tensors[name].shape), list(state[name].shape)
+                raise ValueError(f"write_back: {name} of the model has the dims {dims}, that of the training {own}")
         with torch.no_grad():
-            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-                if name in state:
-                    tensor.copy_(torch.from_numpy(np.ascontiguousarray(state[name])).reshape(tensor.shape))
+            for name in kept:
+                tensors[name].copy_(torch.from_numpy(np.ascontiguousarray(state[name])))
 
 
 @suggesting

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, listed
 from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Module
 
@@ -62,7 +62,13 @@ def value_of(file: str, name: str) -> Any:
         raise DiagnosticError([error("input-unreadable", problem, Location(file))])
     imported = imported_file(file)
     if not hasattr(imported, name):
-        _refuse(file, f"it has no {name}{did_you_mean(name, _public(imported))}")
+        own = [
+            known
+            for known in _public(imported)
+            if getattr(vars(imported)[known], "__module__", "") == imported.__name__
+        ]
+        there = did_you_mean(name, _public(imported)) or (f"; it has {listed(own)}" if own else "")
+        _refuse(file, f"it has no {name}{there}")
     return getattr(imported, name)
 
 

@@ -696,8 +696,11 @@ def _owner(key: str, programs: Mapping[str, Program]) -> str:
 
 
 def inputs_of(program: Program) -> set[str]:
-    """The inputs of a program: variables that are not persistable and that no op writes."""
-    written = written_names(program)
+    """The inputs of a program: variables that are not persistable and that no op writes, or that an op `feed` of a
+    saved program takes from what is fed.
+    """
+    fed = {name for op in program.main_block.ops if op.type == "feed" for name in op.output_names}
+    written = written_names(program) - fed
     return {name for name, var in program.main_block.vars.items() if not var.persistable and name not in written}
 
 

@@ -279,4 +279,4 @@ def kept_in(folder: str) -> str:
     if there:
         return f"--resume {shell_word(folder)} goes on from the last checkpoint, {there[-1]}"
     first = "the first one is saved at the end, or after as many steps as --checkpoint-every says"
-    return f"no checkpoint was saved in {folder}; {first}"
+    return f"no checkpoint was saved in {folder}; {first}, once every machine has written its part"

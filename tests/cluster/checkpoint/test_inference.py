@@ -10,6 +10,7 @@ from pstranspile.cluster.checkpoint.inference import inference_program, load_inf
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.tools.cli import main
 from tests.cluster.checkpoint import recorded
 from tests.cluster.checkpoint.jobs import codes, everything, feed, job, machines, model, started
 from tests.training import differences
@@ -53,6 +54,25 @@ def test_a_model_of_a_cluster(params_filename: str | None, tmp_path: Path):
     (found,) = ps.run(loaded.program, {"x": x}, loaded.targets, scope).values()
     np.testing.assert_allclose(found, predicted(cluster, x), rtol=1e-4, atol=1e-5)
     assert not [name for name in scope if "moment" in name or "learning_rate" in name]
+
+
+def test_rows_of_a_file_are_fed_to_a_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Its op `feed` writes the input, which no other op does."""
+    cluster, x = started(job(3, 2), 4), feed(99)["x"]
+    (target,) = save_inference_model(machines(cluster), job(3, 2), tmp_path / "model", ["x"], [PREDICTION])
+    names = [f"f{column}" for column in range(x.shape[1])]
+    rows = [",".join(map(repr, map(float, row))) for row in x]
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *rows, ""]))
+    saved = str(tmp_path / "model" / "__model__")
+    command = ["run", saved, "--init", str(tmp_path / "model"), "--feed", str(tmp_path / "rows.csv")]
+    found = ["--batch", str(len(x)), "--fetch", target, "--save", str(tmp_path / "out.npz")]
+    assert main([*command, *found, "--columns", "x=f*"]) == 0, capsys.readouterr().err
+    with np.load(tmp_path / "out.npz") as out:
+        (made,) = (out[name] for name in out.files if target in name)
+    np.testing.assert_allclose(made.reshape(len(x), -1), predicted(cluster, x), rtol=1e-4, atol=1e-5)
+    capsys.readouterr()
+    assert main([*command, *found, "--columns", "x=f*", "--columns", "z=f1"]) == 1
+    assert "columns are given for z, which is no input; inputs are x\n" in capsys.readouterr().err
 
 
 def test_the_source_is_not_touched(tmp_path: Path):

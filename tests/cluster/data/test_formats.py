@@ -139,6 +139,11 @@ def test_ids_without_lists_are_sequences_of_one(tmp_path: Path):
             {"columns": {"dense": ["a", "ids=a"]}},
             "each input has an option of its own: --columns ids=a",
         ),
+        (
+            {"a": [1.0]},
+            {"columns": {"dense": ["a", "id=a"]}},
+            "each input has an option of its own: --columns id=a",
+        ),
         ({"ids": [[[1]]]}, {}, "ids is int64, the column ids is list"),
         ({"a": [1.0]}, {"names": ["click", "ids"]}, "its columns have names; others (--names) are for csv, tsv"),
     ],

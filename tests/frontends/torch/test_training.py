@@ -1,5 +1,7 @@
 """What a traced model gives: feeds, training, the way back into torch; and what is refused, with the user's line."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,52 @@ def refused(model, given, loss, optimizer=sgd, **options):
     with pytest.raises(DiagnosticError) as caught:
         pt.trace(model, given, loss=loss, optimizer=optimizer(model), **options)
     return [(item.code, item.message, item.location) for item in caught.value.diagnostics]
+
+
+def test_what_torch_warns_of_in_a_step_is_heard_once():
+    """Rows are compared with all rows where one of two tensors lacks a dim."""
+    model = torch.nn.Linear(6, 1)
+
+    def of_all_pairs(model, x, y):
+        return functional.mse_loss(model(x), y)
+
+    with pytest.warns(UserWarning, match="target size") as heard:
+        pt.trace(model, (torch.randn(ROWS, 6), torch.randn(ROWS)), loss=of_all_pairs, optimizer=sgd(model))
+    assert [Path(one.filename).name for one in heard] == [Path(__file__).name]
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    other = Net()
+    ((code, message, _),) = refused(Net(), batch(), loss, optimizer=lambda _: sgd(other))
+    assert code == "torch-optimizer"
+    assert "4 of its parameters are not the model's; it is to be made from the parameters() of the model" in message
+
+
+class Crossed(torch.nn.Module):
+    """Has the parameters of `Net` by name, one of them with its dims exchanged, and so as many elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.norm = torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3)
+        self.line.weight = torch.nn.Parameter(torch.zeros(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (lambda: torch.nn.Linear(2, 2), "has no parameter or buffer 'line.weight'.*it has weight, bias"),
+        (lambda: torch.nn.Sequential(Net()), "has no parameter or buffer 'line.weight'; did you mean 0.line.weight"),
+        (torch.nn.ReLU, "has no parameter or buffer 'line.weight'$"),
+        (Crossed, r"line.weight of the model has the dims \[6, 3\], that of the training \[3, 6\]"),
+    ],
+)
+def test_a_model_that_is_another_is_refused(other, told):
+    model = Net()
+    training, given = pt.trace(model, batch(), loss=loss, optimizer=sgd(model)), other()
+    before = {name: tensor.clone() for name, tensor in given.state_dict().items()}
+    with pytest.raises(ValueError, match=told):
+        training.write_back(given)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in given.state_dict().items())
 
 
 def test_state_comes_back_into_torch(tmp_path):
