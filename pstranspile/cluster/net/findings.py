@@ -72,9 +72,11 @@ def to_sources(compiled: Role, source: Role | None) -> Moved:
     """
     known = {} if source is None else dict(_pairs(compiled, source))
     here = os.path.join(os.getcwd(), "")
+    files = {file: Location(place.file) for (file, _, _), place in known.items()}
 
     def moved(place: Location) -> Location:
-        result = known.get(place[:3], place)
+        # what has a line in the text alone, such as an input of a traced model, is at no line of the user's
+        result = known.get(place[:3]) or files.get(place.file, place)
         return result._replace(file=result.file.removeprefix(here))
 
     return moved
