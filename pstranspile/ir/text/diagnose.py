@@ -133,6 +133,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
         message += did_you_mean(first.group(1), wanted)
     hint = _sign_of_comment(text, position) or _equals_for_colon(text, position) or _quoting(text, position)
+    hint = hint or _attributes_first(text, position)
     return error("syntax", message + hint, Location(context.file, line, column), focus=focus)
 
 
@@ -178,6 +179,19 @@ def _equals_for_colon(text: str, position: int) -> str:
         value = found.group()
     name = colon.group(1).strip('"') if re.fullmatch(r'"[A-Za-z_][\w.@]*"', colon.group(1)) else colon.group(1)
     return f"; did you mean `{name}={value[:_SHOWN]}{'...' if len(value) > _SHOWN else ''}`?"
+
+
+_ROLE = Pattern(r"[a-z_]+(?:\|[a-z_]+)*(?:\([^()\n]*\))?")
+"""Matches the role of an op, with the variables that it is about."""
+
+
+def _attributes_first(text: str, position: int) -> str:
+    """The hint that attributes stand before the role of an op, if they stand behind it; else nothing."""
+    colon = text.rfind(":", 0, position)
+    if colon < 0 or text[position : position + 1] != "{":
+        return ""
+    role = text[colon + 1 : position].strip(BLANKS)
+    return f"; attributes stand before the role: `{{...}} : {role}`" if _ROLE.fullmatch(role) else ""
 
 
 def _name_before(text: str, position: int) -> str:
