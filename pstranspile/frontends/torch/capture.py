@@ -18,7 +18,7 @@ from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
-from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, listed
 from pstranspile.ir.extras import installing
 from pstranspile.ir.patterns import Pattern
 
@@ -185,7 +185,16 @@ def _exported_step(
         )
         note = Note("at least 2 rows of a micro-batch tell rows from other dims")
         raise DiagnosticError([error("torch-batch", message, calling_line(), notes=[note])])
-    raise DiagnosticError([refusal(problems[0], model, loss, rowed)])
+    raise DiagnosticError([*_uneven(batch), refusal(problems[0], model, loss, rowed)])
+
+
+def _uneven(batch: Mapping[str, Any]) -> list[Diagnostic]:
+    """An error if tensors of the batch differ in their first dim, which may be why torch can't export the step."""
+    rows = {name: len(tensor) for name, tensor in batch.items() if tensor.dim()}
+    if len({*rows.values()}) < 2:
+        return []
+    told = listed(f"{name} {count}" for name, count in rows.items())
+    return [error("torch-batch", f"the tensors of the batch have different numbers of rows: {told}", calling_line())]
 
 
 def _require_parts(tensors: Mapping[str, Any], parts: int) -> None:

@@ -60,6 +60,14 @@ def test_an_optimizer_of_another_model_is_refused():
     assert "4 of its parameters are not the model's; it is to be made from the parameters() of the model" in message
 
 
+def test_numbers_of_rows_that_differ_are_told_where_torch_can_not_export():
+    given = {"x": torch.randn(ROWS, 6), "y": torch.randn(ROWS - 1, 3)}
+    (code, message, place), (exporting, *_) = refused(Net(), given, loss)
+    assert (code, exporting) == ("torch-batch", "torch-export")
+    assert message == f"the tensors of the batch have different numbers of rows: x {ROWS}, y {ROWS - 1}"
+    assert Path(place.file).name == Path(__file__).name
+
+
 class Crossed(torch.nn.Module):
     """Has the parameters of `Net` by name, one of them with its dims exchanged, and so as many elements."""
 
