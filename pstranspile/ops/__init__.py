@@ -7,7 +7,8 @@ Other wings use `schema_of`, `facts_of` and `families` of this module, `attribut
 (make_op), `shapes` (infer types), `gradient` (Wanted), `gradients` (which value each gradient belongs to), `schema`
 (Slicing), `facts`, `offered` (what other packages offer), `programs.modules` and `textual` (parse, print_module);
 kernels also use what the families of the same names say, in `detection`, `images`, `math`, `tables` and `tensors`. Read
-`schema.py` first, then a family such as `math/products.py`."""
+`schema.py` first, then a family such as `math/products.py`.
+"""
 
 from __future__ import annotations
 
