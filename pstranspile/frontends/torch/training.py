@@ -242,7 +242,7 @@ class Training:
                 raise ValueError(f"write_back: {name} of the model has the dims {dims}, that of the training {own}")
         with torch.no_grad():
             for name in kept:
-                tensors[name].copy_(torch.from_numpy(np.ascontiguousarray(state[name])))
+                tensors[name].copy_(torch.from_numpy(np.array(state[name])))
 
 
 @suggesting
