@@ -82,7 +82,7 @@ def test_plan_json(tmp_path, capsys):
     assert written["pservers"] == ["a:6174", "b:6174"]
     keys = {"origin", "origin_shape", "slice", "slice_shape", "is_slice", "block_id", "offset", "endpoint", "vtype"}
     assert all(set(entry) == keys for entry in written["distributed_vars"])
-    origins = {key: written.pop(key) for key in ("settings", "source_ops", "origins")}
+    origins = {key: written.pop(key) for key in ("settings", "source_ops", "origins", "programs")}
     assert all(origins.values())
     assert json.loads(output(capsys, "plan", PROGRAM, *JOB, "--json")) == written
 
