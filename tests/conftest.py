@@ -5,7 +5,8 @@ import gc
 import importlib
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,24 @@ def pytest_collection(session: pytest.Session) -> None:
     if worker is None:
         return
     count, number = worker["workercount"], int(worker["workerid"].removeprefix("gw")) % worker["workercount"]
-    sources = sorted((ROOT / "pstranspile").rglob("*.py"))
-    for source in sources[number::count]:
+    for source in sorted((ROOT / "pstranspile").rglob("*.py"))[number::count]:
         compileall.compile_file(source, quiet=2)
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    begin = len(tests) * number // count
-    for test in tests[begin:] + tests[:begin]:
+    given = [(session.config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in session.config.args]
+    files = {file for path in given for file in (path.rglob("test_*.py") if path.is_dir() else (path,))}
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in sorted(files)]
+    begin = len(modules) * number // count
+    import_known([*modules[begin:], *modules[:begin]])
+
+
+def import_known(modules: Iterable[str]) -> None:
+    """Imports modules of tests, which are compiled by this. One that is skipped or fails, whatever it raises, is not
+    imported then: the collection does so again, and reports it.
+    """
+    for name in modules:
         try:
-            importlib.import_module(".".join(test.relative_to(ROOT).with_suffix("").parts))
+            importlib.import_module(name)
         except (Exception, pytest.skip.Exception):
-            continue  # the collection says why
+            assert name not in sys.modules
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import pytest
 import pstranspile as ps
 import pstranspile.torch as pt
 from pstranspile.tools.cli import main
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+from tests.devices import PIPES
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "golden" / "linear_regression.ir"
@@ -30,6 +28,7 @@ READERS = {
 }
 
 
+@PIPES
 @pytest.mark.parametrize("words", READERS.values(), ids=READERS)
 def test_a_pipe_that_nobody_writes_to_is_told(words: list[str], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -46,6 +45,7 @@ def test_a_pipe_that_nobody_writes_to_is_told(words: list[str], tmp_path: Path) 
             process.kill()
 
 
+@PIPES
 def test_what_comes_late_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -56,7 +56,6 @@ def test_what_comes_late_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == f"waiting for {pipe}, a pipe that nobody writes to yet\n"
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash substitutes processes")
 @pytest.mark.parametrize(
     "line",
     [
@@ -98,6 +97,7 @@ def test_sockets_and_devices_are_refused(
     assert said in told
 
 
+@PIPES
 def test_python_files_and_saved_results_are_no_pipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("pipe.py", "pipe.npz"):
         os.mkfifo(tmp_path / name)

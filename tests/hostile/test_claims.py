@@ -23,12 +23,13 @@ from pstranspile.runtime.values.encoding import read_tensor, write_values
 from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
+from tests.devices import PIPES
 
 NET = str(ROOT / "golden" / "linear_regression.ir")
 LARGE = 200 * 10**9
 FILE = "fc_0.w_0"
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
+pytestmark = PIPES
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pstranspile.ops.textual import parse
+from tests.devices import PIPES
 from tests.tools.lsp.client import Editor
 
 pytest.importorskip("pygls", reason="the extra `lsp` is not installed")
@@ -360,7 +361,7 @@ def test_words_are_coloured_by_what_they_are(editor: Editor, tmp_path: Path):
     assert (part[0], len(part)) == (mul, 5 * len(by_line[mul]))
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@PIPES
 def test_pipes_and_devices_are_not_read(editor: Editor, tmp_path: Path):
     pipe = tmp_path / "pipe.ir"
     os.mkfifo(pipe)
