@@ -102,6 +102,32 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_package_whose_name_begins_as_this_one_has_it_is_another(tmp_path):
+    """Both lie in one folder, as where they are installed."""
+    (tmp_path / "pstranspile").symlink_to(ROOT / "pstranspile")
+    (tmp_path / "pstranspile_swish.py").write_text("raise SystemExit(0)\n")
+    info = tmp_path / "pstranspile_swish-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pstranspile-swish\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pstranspile.ops]\nswish = pstranspile_swish\n")
+    (tmp_path / "net.ir").write_text(PROGRAM.replace("relu(", "my_swish("))
+    done = subprocess.run(
+        [sys.executable, "-m", "pstranspile", "verify", "net.ir"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert (
+        "error[op-family]: the op family 'swish' (pstranspile_swish) can't be loaded: it ends the process"
+        in done.stderr
+    )
+    assert "it is of the package pstranspile-swish 1.0" in done.stderr
+    assert 'pstranspile_swish.py", line 1' in done.stderr
+
+
 def test_an_op_of_another_package_is_verified_and_printed(installed):
     (installed / "own.ir").write_text(PROGRAM.replace("relu(X=%x) -> Out=%y", "my_swish(X=%x) -> Out=%y {beta=1.0}"))
     assert run(installed, "verify", "own.ir").stderr == ""

@@ -19,11 +19,11 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.attributes import AttrValue, narrowed
-from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops import all_schemas, schema_of
-from pstranspile.ops.offered import frames_of, package_note, told_as, told_to_end
+from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, registered, require_own
 
 SUFFIX = "@GRAD"
@@ -143,15 +143,10 @@ def _guarded(rule: GradientRule) -> GradientRule:
         except DiagnosticError:
             raise
         except (Exception, SystemExit) as reason:
-            if told_to_end(reason):
-                raise
-            notes = (*frames_of(reason), *package_note(op.type))
-            message = f"its gradient rule fails: {told_as(reason)}"
-            raise DiagnosticError([at_op("op-family", message, op, notes=notes)]) from reason
+            raise failed_rule(op, "gradient rule", reason) from reason
         wrong = _not_gradients(op, made)
         if wrong:
-            message = f"its gradient rule gives {wrong}"
-            raise DiagnosticError([at_op("op-family", message, op, notes=package_note(op.type))])
+            raise rule_error(op, "gradient rule", f"gives {wrong}")
         return tuple(made)
 
     return checked_rule

@@ -7,6 +7,7 @@ finding that names the package; what it prints goes to stderr, since stdout may 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
@@ -14,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, error
+from pstranspile.ir.model import Op
 from pstranspile.ops.schema import registered, undeclare
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+"""How the files of this package begin; with the separator, since another one may be called `pstranspile_ops`."""
+
 _IMPORTING = (importlib.__path__[0], "<frozen importlib")
 """How the files of Python's import system begin, whose frames say nothing to the author of a package."""
 
@@ -140,3 +144,16 @@ def package_note(op_type: str) -> tuple[Note, ...]:
     if schema is None or schema.is_built_in:
         return ()
     return (Note(f"the op type is of {_packages.get(op_type, f'the module {schema.module}')}"),)
+
+
+def rule_error(op: Op, rule: str, what: str) -> DiagnosticError:
+    """The error about a rule of another package for an op: `its shape rule gives str, not a dict`."""
+    return DiagnosticError([at_op("op-family", f"its {rule} {what}", op, notes=package_note(op.type))])
+
+
+def failed_rule(op: Op, rule: str, reason: BaseException) -> DiagnosticError:
+    """The error about a rule of another package that raises `reason`, which is raised itself if it is a signal's."""
+    if told_to_end(reason):
+        raise reason
+    notes = (*frames_of(reason), *package_note(op.type))
+    return DiagnosticError([at_op("op-family", f"its {rule} fails: {told_as(reason)}", op, notes=notes)])

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias, cast
 
-from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.offered import frames_of, package_note, told_as, told_to_end
+from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, Slicing, require_own
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
@@ -103,15 +103,10 @@ def _guarded(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
         except (ShapeError, Unknown, DiagnosticError):
             raise
         except (Exception, SystemExit) as reason:
-            if told_to_end(reason):
-                raise
-            notes = (*frames_of(reason), *package_note(op.type))
-            message = f"its shape rule fails: {told_as(reason)}"
-            raise DiagnosticError([at_op("op-family", message, op, notes=notes)]) from reason
+            raise failed_rule(op, "shape rule", reason) from reason
         wrong = _not_types(schema, made)
         if wrong:
-            message = f"its shape rule gives {wrong}"
-            raise DiagnosticError([at_op("op-family", message, op, notes=package_note(op.type))])
+            raise rule_error(op, "shape rule", f"gives {wrong}")
         return made
 
     return checked_rule
