@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import runpy
 import sys
@@ -11,20 +10,17 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-CONTEXT = multiprocessing.get_context("forkserver")
+from tests.forking import prepared
 
 
 class Script:
     """`python -m pstranspile.fluid ARGUMENTS` in a process of its own, which prints to files in `folder`."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path):
-        CONTEXT.set_forkserver_preload(
-            ["tests.fluid.forked", "pstranspile.fluid.paddle", "pstranspile.fluid.running.talking"]
-        )
         folder.mkdir(parents=True)
         self._printed = folder / "out", folder / "errors"
         names = [str(path) for path in self._printed]
-        self._process: BaseProcess = CONTEXT.Process(target=_run, args=(list(arguments), dict(environment), *names))
+        self._process: BaseProcess = prepared().Process(target=_run, args=(list(arguments), dict(environment), *names))
         self._process.start()
 
     def terminate(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +14,9 @@ from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
+from tests.forking import prepared
 
 SECONDS = 120
-CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def play(job: JobFolder, feeds: Mapping[str, Any], steps: int, work: Path, **options: Any) -> Simulated:
@@ -25,14 +24,11 @@ def play(job: JobFolder, feeds: Mapping[str, Any], steps: int, work: Path, **opt
 
     Raises RuntimeError, with what a process says of itself, if one does not do its part.
     """
-    CONTEXT.set_forkserver_preload(
-        ["tests.cluster.net.forked", "pstranspile.runtime.kernels", "pstranspile.frontends.layers"]
-    )
     ports = Ports(len(job.roles))
     addresses = dict(zip(job.roles, ports.addresses, strict=True))
     results = {role: str(work / f"{role}.result") for role in job.roles}
     processes = {
-        role: CONTEXT.Process(target=_machine, args=(job, role, addresses, feeds, steps, result, options))
+        role: prepared().Process(target=_machine, args=(job, role, addresses, feeds, steps, result, options))
         for role, result in results.items()
     }
     try:
