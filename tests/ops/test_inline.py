@@ -25,8 +25,10 @@ def floats_of(op_type):
 
 
 SCALES = [{"scale": 0.1}, {"scale": -1.0, "bias": 0.3}, {"scale": 2.9, "bias": 1.7, "bias_after_scale": False}]
-INLINED = [name for name in all_schemas() if (kernel := kernel_of(name)) is not None and kernel.inline is not None]
-CASES = [(name, attrs) for name in sorted(INLINED) for attrs in (SCALES if name == "scale" else [ATTRS.get(name, {})])]
+INLINED = [
+    name for name in sorted(all_schemas()) if (kernel := kernel_of(name)) is not None and kernel.inline is not None
+]
+CASES = [(name, attrs) for name in INLINED for attrs in (SCALES if name == "scale" else [ATTRS.get(name, {})])]
 NOT_FINITE = [
     (name, dict.fromkeys(floats, number), kind)
     for name in INLINED
