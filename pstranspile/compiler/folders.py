@@ -60,16 +60,11 @@ def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata next to them. Raises DiagnosticError."""
     require_regular(*paths)
     first, *others = paths
-    meta = _meta_of(first)
+    meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)
     if first.name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
     return module
-
-
-def _meta_of(first: Path) -> Path:
-    """The file of the metadata of a machine whose first file this is."""
-    return first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
 
 
 # A compiled job as files: what `compile -o` writes.
@@ -133,6 +128,8 @@ def report_changed(
     if "programs" not in plan:
         return
     recorded = _recorded(plan, files)
+    if report is None:  # as in a process of `launch`, which has told it
+        return
     from pstranspile.runtime.files.outputs import is_role
 
     found: list[Diagnostic] = []
@@ -144,7 +141,7 @@ def report_changed(
             found.append(warning("folder-changed", message, place)._replace(notes=(note,)))
         elif name not in recorded and is_role(name):
             found.append(warning("folder-changed", f"plan.json was written without programs of {name}", place))
-    if report is not None and found:
+    if found:
         report(found)
 
 

@@ -14,7 +14,7 @@ from pstranspile.fluid.communicator import idle_server, listen
 from pstranspile.fluid.running.interrupts import STATUS as INTERRUPTED
 from pstranspile.fluid.running.interrupts import interrupted
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, tell, unread, usage
+from pstranspile.fluid.session import OF_CLUSTER, Session, Stopped, is_unread, parsed, show, tell, unread, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.starting import restore
 
@@ -50,7 +50,7 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
 
         text, status = report(options.script, as_json=options.json)
         return show(text) or status
-    own = ("--check", "--explain", "--compat", *(_OF_CLUSTER if options.check or options.explain else ()))
+    own = ("--check", "--explain", "--compat", *(OF_CLUSTER if options.check or options.explain else ()))
     late = next((word for word in options.rest if word.partition("=")[0] in own), None)
     if late is not None:
         told = f"{late} comes after the script, so it is the script's own; options of this command stand before it"
@@ -63,10 +63,6 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
     folder = os.getcwd() if options.module else str(Path(script).resolve().parent)
     sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [folder]
     return session
-
-
-_OF_CLUSTER = ("--pservers", "--trainers", "--all")
-"""Options of this command that say something where a script is checked or explained."""
 
 
 def _run(session: Session) -> int:

@@ -131,6 +131,9 @@ class Stopped(BaseException):
     """Raised to end the script, when it has reached the point that the options ask about."""
 
 
+OF_CLUSTER = ("--pservers", "--trainers", "--all")
+"""The options that say something where a script is checked or explained."""
+
 _FLAGS, _VALUES = ("--check", "--explain", "--compat", "--json", "--all"), ("--ir", "--pservers", "--trainers")
 
 
@@ -156,15 +159,14 @@ def parsed(arguments: list[str]) -> Options | str:
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"
     asks = options.check or options.explain
-    cluster = [name for name in ("--pservers", "--trainers") if getattr(options, name[2:])]
+    given = [name for name in OF_CLUSTER if getattr(options, name[2:])]
     if options.check and options.explain:
         return "--check can't be combined with --explain"
     if options.compat and (asks or options.ir):
         return "--compat reads the script without running it, and can't be combined with --check, --explain and --ir"
     if options.json and not options.compat:
         return "--json is for --compat"
-    if (cluster or options.all) and not asks:
-        given = [*cluster, *(["--all"] if options.all else [])]
+    if given and not asks:
         return f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --check and --explain"
     if waiting[:1] == ["-m"]:
         file = file_of_module(waiting[1]) if len(waiting) > 1 else ""

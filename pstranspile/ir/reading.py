@@ -12,6 +12,7 @@ import sys
 from io import BufferedReader
 from typing import BinaryIO
 
+from pstranspile.ir.diagnostics import visible
 from pstranspile.ir.patterns import Pattern
 
 _AT_ONCE = 1 << 20
@@ -96,8 +97,7 @@ def _read_pipe(path: str | os.PathLike[str], most: int) -> bytes:
 
 def _tell_of_wait(path: str) -> None:
     if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        shown = path.encode("unicode_escape").decode("ascii") if not path.isprintable() else path
-        print(f"waiting for {shown}, a pipe that nobody writes to yet", file=sys.stderr, flush=True)
+        print(f"waiting for {visible(path)}, a pipe that nobody writes to yet", file=sys.stderr, flush=True)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:

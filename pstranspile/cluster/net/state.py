@@ -81,7 +81,7 @@ class StateKeeper(SiteListener):
         self.foreign = foreign
         self.journal = foreign.journal if foreign is not None else None
         self.file = Path(folder, f"{server.name}.kept")
-        self._run = site.terms.run()
+        self._run = site.terms.run_hash()
         self.every = every
         self._last = (0, -1)
         """The numbers of updates and of live trainers when the state was last saved."""

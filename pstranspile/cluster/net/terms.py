@@ -66,7 +66,7 @@ class Terms(NamedTuple):
             raise Objection("the name of the process is too long")
         step_of(fields, "joins")
 
-    def run(self) -> str:
+    def run_hash(self) -> str:
         """A text that tells the run from others of the same job, from which nobody learns the token; "" without a
         token.
         """

@@ -210,7 +210,7 @@ def test_a_kept_state_of_another_run_is_refused(
 ) -> None:
     """Trainers of a new run begin anew, and a server that went on from an old state would train with its parameters."""
     job = compiled(tmp_path / "job")
-    run = Terms(job.hash, before).run()
+    run = Terms(job.hash, before).run_hash()
     assert "one" not in run
     state = {"@job": job.hash, "@run": run, "@peers": {}, "@in": {}, "@out": {}, "@announced": []}
     write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
