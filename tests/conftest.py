@@ -55,8 +55,10 @@ def pytest_collection(session: pytest.Session) -> None:
     Each worker begins with other modules than the others, and so finds most of the modules compiled when it comes to
     them. In the order of the collection all of them would compile each module at the same time.
     """
-    gc.disable()
     worker = getattr(session.config, "workerinput", None)
+    if worker is None and session.config.getoption("numprocesses", default=None):
+        return  # the workers collect, and not this process
+    gc.disable()
     if worker is None:
         return
     count, number = worker["workercount"], int(worker["workerid"].removeprefix("gw")) % worker["workercount"]
