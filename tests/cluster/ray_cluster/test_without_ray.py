@@ -158,6 +158,7 @@ def test_no_cluster(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     init = Mock(side_effect=raised)
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests of this process may have joined a cluster
     with pytest.raises(ps.DiagnosticError, match=r"error\[ray-lost\]") as caught:
         launch(compiled(), steps=1, address=address)
     assert told in str(caught.value)

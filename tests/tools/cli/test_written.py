@@ -374,7 +374,7 @@ def test_an_interrupt_while_feeds_are_loaded_names_all():
     script = STOPPED.format(module="pstranspile.tools.cli.feed", name="read_feed")
     np.savez("d.npz", x=np.ones((1, 2, 3), "float32"), y=np.ones((1, 2, 1), "float32"))
     kept = "no checkpoint was saved in kept; the first one is saved at the end, or after as many steps as"
-    kept += " --checkpoint-every says"
+    kept += " --checkpoint-every says, once every machine has written its part"
     for number, verb in ((signal.SIGINT, "run"), (signal.SIGTERM, "launch")):
         command = [verb, "net.ir", *JOB, "--feed", "d.npz", "--save", "a.npz", "--checkpoint", "kept"]
         told = f"interrupted: {kept}; a.npz was not written\n"
