@@ -255,20 +255,25 @@ def _source_ops(module: Module, wanted: Iterable[tuple[str, int, int]]) -> list[
                     "block": index,
                     "file": PurePath(file.replace("\\", "/")).name,
                     "line": block.location.line if block.location else 0,
-                    "lines": _line_runs(block.ops),
+                    "lines": _line_runs(block.ops, file),
                     "texts": {str(n): line(origin) for n, origin in origins_of.items() if origin is not None},
                 }
             )
     return rows
 
 
-def _line_runs(ops: Iterable[Op]) -> list[list[int]]:
-    """The lines of ops as runs `[first line, how many]`; line 0 stands for ops without one, and does not go up."""
-    runs: list[list[int]] = []
+def _line_runs(ops: Iterable[Op], file: str) -> list[list[Any]]:
+    """The lines of ops as runs `[first line, how many]`, followed by the file if it is another than `file`.
+
+    Line 0 stands for ops without one, and does not go up.
+    """
+    runs: list[list[Any]] = []
     for op in ops:
-        line = op.origin.location.line if op.origin and op.origin.location else 0
-        if runs and line == (runs[-1][0] + runs[-1][1] if runs[-1][0] else 0):
+        place = op.origin.location if op.origin else None
+        line = place.line if place else 0
+        other = [PurePath(place.file.replace("\\", "/")).name] if place and line and place.file != file else []
+        if runs and line == (runs[-1][0] + runs[-1][1] if runs[-1][0] else 0) and runs[-1][2:] == other:
             runs[-1][1] += 1
         else:
-            runs.append([line, 1])
+            runs.append([line, 1, *other])
     return runs

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.causes import already_distributed, declared_alike, trained_in_blocks
 from pstranspile.compiler.analysis.tables import require_rows, with_large_tables
+from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import link
 from pstranspile.compiler.modes import Prepared, mode_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.diagnostics import raise_errors
-from pstranspile.ir.model import Module, Role
+from pstranspile.ir.model import Module, Op, Origin, Program, Role
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.required import require_programs
 
@@ -61,7 +62,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     """
     # verify
     require_programs(module)
-    module = declared_alike(module)
+    module = with_op_numbers(declared_alike(module))
     for name, program in module.programs.items():
         raise_errors(already_distributed(program, name))
         raise_errors(trained_in_blocks(program, name, served=bool(job.pservers)))
@@ -78,6 +79,28 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
 
         require_made_for(given, module, job)
     return module, mode.prepare(facts, job, given, steps)
+
+
+def with_op_numbers(module: Module) -> Module:
+    """The module in which ops that a script or a traced model has made, with only a line as origin, have their own
+    places as well.
+    """
+    programs: dict[str, Program] = {}
+    for name, program in module.programs.items():
+        blocks = list(program.blocks)
+        for index, block in enumerate(blocks):
+            if any(op.origin is not None and op.origin.op == WHOLE for op in block.ops):
+                ops = [_at_place(op, name, index, number) for number, op in enumerate(block.ops)]
+                blocks[index] = block._replace(ops=tuple(ops))
+                programs[name] = program._replace(blocks=tuple(blocks))
+    return module.with_programs(programs) if programs else module
+
+
+def _at_place(op: Op, program: str, block: int, number: int) -> Op:
+    origin = op.origin
+    if origin is None or origin.op != WHOLE:
+        return op
+    return op._replace(origin=Origin(program, block, number, origin.location))
 
 
 def link_roles(roles: Iterable[Role], steps: Steps) -> None:

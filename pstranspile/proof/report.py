@@ -359,7 +359,8 @@ def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
         where = f"{cause.location}: " if cause.location else ""
         if report.mode == "ddp" and where:  # PyTorch users know the line, and neither op nor variable
             yield f"{where}{cause.why}"
-            yield f"    {_code(cause.location)}"
+            code = _code(cause.location)
+            yield from [f"    {code}"] if code else ()
         else:
             yield f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}"
         if cause.instead:
@@ -379,9 +380,16 @@ def _by_uneven_shares(report: Report) -> bool:
 
 
 def _code(location: str) -> str:
-    """The text of the line at a location `FILE:LINE` or `FILE:LINE:COLUMN`; empty for other locations."""
-    found = re.match(r"(.+?):([0-9]+)(?::[0-9]+)?$", location)
-    return linecache.getline(found[1], int(found[2])).strip() if found else ""
+    """The text of the line at a location `FILE:LINE`, `FILE:LINE:COLUMN` or `FILE:LINE:COLUMN (SCRIPT:LINE)`: that of
+    the script if it can be read. Empty for other locations.
+    """
+    places = re.fullmatch(r"(.+?)(?: \((.+)\))?", location)
+    for place in reversed(places.groups()) if places else ():
+        found = re.match(r"(.+?):([0-9]+)(?::[0-9]+)?$", place or "")
+        line = linecache.getline(found[1], int(found[2])).strip() if found else ""
+        if line:
+            return line
+    return ""
 
 
 def _is_verdict_of_end(report: Report) -> bool:

@@ -233,6 +233,23 @@ def test_every_verb_starts_with_the_values(file: str, capsys: pytest.CaptureFixt
     capsys.readouterr()
 
 
+def test_a_program_of_a_python_file_is_written_as_text(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = f"{file}:training"
+    assert main(["import", given, "-o", "net.ir"]) == 2
+    told = capsys.readouterr().err
+    assert "the model holds 1 start value; --params FILE.npz says where they go" in told
+    assert not Path("net.ir").exists()
+    assert main(["import", given, "-o", "net.ir", "--params", "start.npz"]) == 0
+    assert "what does it compute?  pstranspile run net.ir --init start.npz --feed FILE.npz" in capsys.readouterr().err
+    assert main(["diff", "net.ir", given]) == main(["fmt", "--check", "net.ir"]) == 0
+    with np.load("start.npz") as values:
+        assert values["fc_0.w_0"].tobytes() == ps.load(given).start["fc_0.w_0"].tobytes()
+    assert main(["import", f"{file}:module", "-o", "net.ir", "--params", "start.npz"]) == 2
+    assert f"{file}:module gives none" in capsys.readouterr().err
+    assert main(["fmt", given]) == 1
+    assert "error[input-format]: this is no file of text; pstranspile import" in capsys.readouterr().err
+
+
 def test_values_of_an_earlier_compile_do_not_stay(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", f"{file}:training", *JOB, "-o", "out"]) == 0
     assert json.loads(Path("out/plan.json").read_text())["start"] == "start.npz"

@@ -3,6 +3,7 @@
     job = of_compiled(compiled)             # or read_folder("out"), what `compile -o out` wrote
     explain_op(job, "trainer_0", "17")      # a frozen answer; answer_text prints it, answer_json gives plain values
     explain_variable(job, "fc_0.w_0")
+    explain_line(job, "train.py:22")        # the ops that a line of the source has made, on all machines
     explain_job(job)
 
 Answers are read off the emitted programs and the origins of their ops, so that they hold for what runs.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from pstranspile.compiler.explain.answers import (
     Answer,
+    LineAnswer,
     Link,
     OpAnswer,
     Overview,
@@ -21,11 +23,13 @@ from pstranspile.compiler.explain.answers import (
 )
 from pstranspile.compiler.explain.folder import read_folder
 from pstranspile.compiler.explain.job import ExplainedJob, Unknown, of_compiled
+from pstranspile.compiler.explain.lines import explain_line
 from pstranspile.compiler.explain.variable import explain_job, explain_op, explain_role, explain_variable
 
 __all__ = [
     "Answer",
     "ExplainedJob",
+    "LineAnswer",
     "Link",
     "OpAnswer",
     "Overview",
@@ -34,6 +38,7 @@ __all__ = [
     "answer_json",
     "answer_text",
     "explain_job",
+    "explain_line",
     "explain_op",
     "explain_role",
     "explain_variable",

@@ -246,7 +246,17 @@ class Overview(NamedTuple):
     listed: tuple[Listed, ...] = ()
 
 
-Answer: TypeAlias = OpAnswer | VariableAnswer | Overview
+class LineAnswer(NamedTuple):
+    """The ops that come from a line of a file, machine by machine. Their relation is the rule that made them, empty for
+    ops of the source.
+    """
+
+    file: str
+    line: int
+    ops: tuple[Link, ...]
+
+
+Answer: TypeAlias = OpAnswer | VariableAnswer | LineAnswer | Overview
 
 
 SHOWN = 8
@@ -259,6 +269,8 @@ def answer_text(answer: Answer, *, full: bool = False) -> str:
         lines = _op(answer, full)
     elif isinstance(answer, VariableAnswer):
         lines = _variable(answer, full)
+    elif isinstance(answer, LineAnswer):
+        lines = _line(answer, full)
     else:
         lines = _overview(answer)
     return "\n".join(lines) + "\n"
@@ -359,6 +371,20 @@ def _variable(answer: VariableAnswer, full: bool) -> Iterator[str]:
         yield from _shortened(_links(answer.uses), full)
 
 
+def _line(answer: LineAnswer, full: bool) -> Iterator[str]:
+    yield f"{answer.file}:{answer.line}"
+    by_rule: dict[str, list[Link]] = {}
+    for op in answer.ops:
+        by_rule.setdefault(op.relation, []).append(op)
+    for rule, ops in by_rule.items():
+        yield ""
+        yield rule or "of the source"
+        rows = [
+            [f"    {_places(at)}", f"        {text}"] for (_, text), at in _alike((rule, o.text, o.place) for o in ops)
+        ]
+        yield from _shortened(rows, full)
+
+
 def _place_named(text: str) -> Place:
     """`trainer_0 @main^0`, as a place without an op."""
     machine, _, rest = text.partition(" @")
@@ -403,7 +429,7 @@ def _overview(answer: Overview) -> Iterator[str]:
 def answer_json(answer: Answer) -> dict[str, Any]:
     """An answer as objects, lists, strings and numbers: the fields of the values, by name."""
     plain = cast("dict[str, Any]", _plain(answer))
-    kind = {OpAnswer: "op", VariableAnswer: "variable", Overview: "overview"}[type(answer)]
+    kind = {OpAnswer: "op", VariableAnswer: "variable", LineAnswer: "line", Overview: "overview"}[type(answer)]
     if isinstance(answer, Overview):
         plain["machines"] = [
             {

@@ -24,22 +24,22 @@ from pstranspile.runtime.files.outputs import PLAN_FILE
 
 
 class SourceBlock(NamedTuple):
-    """The record of one block of the source. `lines` are runs: (first op, its line, how many ops), by op."""
+    """The record of one block of the source. `lines` are runs: (first op, its line, how many ops, file), by op."""
 
     file: str
     line: int
-    lines: tuple[tuple[int, int, int], ...]
+    lines: tuple[tuple[int, int, int, str], ...]
     texts: Mapping[str, str]
 
-    def line_of(self, number: int) -> int | None:
-        """The line of an op, 0 if it has none; None if there is no such op. Of op -1: the line of the block."""
+    def place_of(self, number: int) -> Location | None:
+        """The place of an op, with line 0 if it has none; None if there is no such op. Of op -1: that of the block."""
         if number < 0:
-            return self.line
+            return Location(self.file, self.line)
         at = bisect_right(self.lines, number, key=lambda run: run[0]) - 1
-        first, line, count = self.lines[at] if at >= 0 else (0, 0, 0)
+        first, line, count, file = self.lines[at] if at >= 0 else (0, 0, 0, "")
         if number >= first + count:
             return None
-        return line + number - first if line else 0
+        return Location(file, line + number - first if line else 0)
 
 
 class Record(NamedTuple):
@@ -57,8 +57,7 @@ class Record(NamedTuple):
     def place(self, program: str, block: int, number: int) -> Location | None:
         """The source location of an op, or of its block (`number` -1); None if it is not recorded."""
         known = self.source.get((program, block))
-        line = known.line_of(number) if known else None
-        return Location(known.file, line) if known and line is not None else None
+        return known.place_of(number) if known else None
 
 
 def read_record(plan: Mapping[str, Any]) -> Record | None:
@@ -71,7 +70,8 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
     source: dict[tuple[str, int], SourceBlock] = {}
     for row in plan["source_ops"]:
         texts = {_text(number): _text(text) for number, text in row["texts"].items()}
-        block = SourceBlock(_text(row["file"]), count_of(row["line"]), tuple(_lines(row["lines"])), texts)
+        file = _text(row["file"])
+        block = SourceBlock(file, count_of(row["line"]), tuple(_lines(row["lines"], file)), texts)
         source[_text(row["program"]), count_of(row["block"])] = block
     runs: dict[tuple[str, str, int], list[Run]] = {}
     for row in plan["origins"]:
@@ -121,10 +121,12 @@ def _checked(run: list[object]) -> Run:
     return run
 
 
-def _lines(runs: Iterable[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
+def _lines(runs: Iterable[Sequence[Any]], file: str) -> Iterator[tuple[int, int, int, str]]:
     total = 0
-    for first, count in runs:
-        yield total, count_of(first), count_of(count)
+    for first, count, *other in runs:
+        if len(other) > 1:
+            raise ValueError("a run of lines in several files")
+        yield total, count_of(first), count_of(count), _text(other[0]) if other else file
         total += count
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pstranspile
+from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
@@ -40,7 +41,7 @@ def _parser() -> ArgumentParser:
             "out.before out.after --json",
         ],
     )
-    what = "an .ir file, a serialized ProgramDesc, or a folder that `compile -o` wrote"
+    what = "an .ir file, a serialized ProgramDesc, FILE.py:NAME, or a folder that `compile -o` wrote"
     parser.add_argument("a", metavar="A", help=what)
     parser.add_argument("b", metavar="B", help="the same, to compare with; a folder if A is one")
     parser.add_argument(
@@ -72,7 +73,11 @@ def run(arguments: Sequence[str]) -> int:
     if options.a == options.b == STDIN_ARGUMENT:
         parser.error("A and B can't both be read from stdin")
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
-    missing = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and not os.path.lexists(path)]
+    missing = [
+        path
+        for path in (options.a, options.b)
+        if path != STDIN_ARGUMENT and not os.path.lexists(path) and of_python(path) is None
+    ]
     if missing:
         findings = [
             error("input-unreadable", f"there is no such file or folder{misspelt(path)}", Location(path))

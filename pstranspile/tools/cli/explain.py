@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Says of an op of the compiled programs which rule put it there, for which op and line of the source, what it
 pairs with on the other machines, and what its attributes say; of a variable, what it is a part of, where it lies
-and why, and who writes and reads it. Without --op and --var, counts the ops of every machine by rule; with
---role alone, lists the ops of that machine which rules made.
+and why, and who writes and reads it; of a line of the source, which ops it has become on which machines. Without
+--op, --var and --line, counts the ops of every machine by rule; with --role alone, lists the ops of that machine
+which rules made.
 
 Ops are numbered from 0 in their block: 17 is an op of the main block of @main, ^2#0 the first of block 2,
 @startup^0#3 one of the start-up program. docs/reference/explain.md lists the rules."""
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
             "out --role pserver_0 --op ^1#0",
             "out --var fc_0.w_0",
             "net.ir --pservers 2 --trainers 2 --var fc_0.w_0 --json",
+            "train.py:training --mode ddp --trainers 2 --line 22",
         ],
     )
     what = "a folder that `compile -o` wrote, or a training program, which is compiled for the job given"
@@ -65,11 +67,16 @@ def _parser() -> argparse.ArgumentParser:
     subject = group.add_mutually_exclusive_group()
     subject.add_argument("--op", metavar="N", help="an op by its number")
     subject.add_argument("--var", metavar="NAME", help="a variable by its name on any machine")
+    subject.add_argument(
+        "--line",
+        metavar="LINE",
+        help="a line of the program's text, or of the Python script that made it: 22, or train.py:22",
+    )
     group.add_argument(
         "--role",
         metavar="ROLE",
         help="the machine: trainer_0, pserver_1, or a server's endpoint; by default trainer_0 for --op, "
-        "all machines for --var",
+        "all machines for --var and --line",
     )
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -92,10 +99,12 @@ def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Expl
 
 def _answer(job: ExplainedJob, options: argparse.Namespace) -> Answer:
     """The answer to what the options ask. Raises Unknown."""
-    from pstranspile.compiler.explain import explain_job, explain_op, explain_role, explain_variable
+    from pstranspile.compiler.explain import explain_job, explain_line, explain_op, explain_role, explain_variable
 
     if options.op is not None:
         return explain_op(job, options.role or "trainer_0", options.op)
     if options.var is not None:
         return explain_variable(job, options.var, options.role)
+    if options.line is not None:
+        return explain_line(job, options.line, options.role)
     return explain_role(job, options.role) if options.role else explain_job(job)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pstranspile.ir.diagnostics import DiagnosticError, error, in_one_line
+from pstranspile.ir.diagnostics import DiagnosticError, error, in_one_line, shell_line
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.tools.cli.common import STDIN, make_parser
 from pstranspile.tools.cli.report import Reported, quoting, report, status_of
@@ -77,6 +77,11 @@ def _formatted(data: bytes, name: str) -> str:
 
 
 def _read(path: str) -> bytes:
-    from pstranspile.frontends.loading import read_bytes, read_stdin
+    from pstranspile.frontends.loading import of_python, read_bytes, read_stdin
 
+    if of_python(path) is not None:
+        message = (
+            f"this is no file of text; {shell_line(['pstranspile', 'import', path])} prints the text of its program"
+        )
+        raise DiagnosticError([error("input-format", message, Location(path))])
     return read_stdin() if path == "-" else read_bytes(path)

@@ -1,27 +1,31 @@
-"""`pstranspile import`: a serialized ProgramDesc or an ONNX model as text."""
+"""`pstranspile import`: a serialized ProgramDesc, an ONNX model or a function of a Python file as text."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import counted, shell_line, warning
 from pstranspile.ir.extras import installing
-from pstranspile.ir.model import MAIN, Location
+from pstranspile.ir.model import MAIN, Location, Module, Op, Program
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written import telling
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pstranspile.frontends.onnx.importing import Imported
 
 DESCRIPTION = f"""\
-Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel) or an ONNX model into text.
+Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel), an ONNX model, or the program that a function of a
+Python file gives (FILE.py:NAME) into text.
 
-The parameters of an ONNX model go to the file of --params, for --init of run and check; the startup program has them
-NaN. docs/guides/onnx.md shows how to train it. This needs the package onnx: {installing("onnx")}."""
+The parameters of an ONNX model, or of one that pstranspile.torch has traced, go to the file of --params, for --init of
+run and check; the startup program has them NaN. docs/guides/onnx.md shows how to train an ONNX model. That needs the
+package onnx: {installing("onnx")}."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -29,9 +33,14 @@ def run(arguments: Sequence[str]) -> int:
     parser = make_parser(
         "import",
         DESCRIPTION,
-        ["main.pb --startup startup.pb -o net.ir", "__model__", "model.onnx -o net.ir --params net.npz"],
+        [
+            "main.pb --startup startup.pb -o net.ir",
+            "__model__",
+            "model.onnx -o net.ir --params net.npz",
+            "train.py:training -o net.ir --params net.npz",
+        ],
     )
-    parser.add_argument("input", metavar="MAIN", help="the serialized main program, or the ONNX model")
+    parser.add_argument("input", metavar="MAIN", help="the serialized main program, the ONNX model, or FILE.py:NAME")
     add_companions(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="the file to write; default: stdout")
     parser.add_argument(
@@ -40,9 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         help="keep all that the file has: the whole call stack of every op, and the order of the declarations; "
         "by default an op keeps the line of your script that made it, and declarations are sorted",
     )
-    parser.add_argument(
-        "--params", metavar="FILE.npz", help="the file to write the parameters of an ONNX model to, by name"
-    )
+    parser.add_argument("--params", metavar="FILE.npz", help="the file to write the parameters of a model to, by name")
     options = parser.parse_args(arguments)
     from pstranspile.runtime.files.outputs import require_writable
 
@@ -55,15 +62,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Writes the text, and the parameters of an ONNX model. Raises DiagnosticError or Reported."""
-    from pstranspile.frontends.loading import only_initialises
+    """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or Reported."""
+    from pstranspile.frontends.loading import of_python, only_initialises
     from pstranspile.ops.textual import print_module
 
     imported = _from_onnx(parser, options)
     module = imported.module if imported is not None else None
-    if module is None:
+    init = ["--init", options.params] if options.params else []
+    then: list[str] = []
+    if module is None and of_python(options.input) is not None:
+        module = load_input(options.input, options.startup, options.meta)
+        _write_values(parser, options, module.start, "start value")
+        module = _with_script_places(module)
+        command = shell_line(["pstranspile", "run", str(options.output), *init, "--feed", "FILE.npz"])
+        then.append(f"what does it compute?  {command}")
+    elif module is None:
         if options.params:
-            parser.error("--params is about ONNX models, which hold their parameters; a ProgramDesc holds none")
+            parser.error("--params is about models, which hold their parameters; a ProgramDesc holds none")
         module = load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks)
         if module.programs.keys() == {MAIN} and module.main.main_block.ops and only_initialises(module.main):
             message = "all its ops initialise variables, as in a startup program, which --startup takes beside @main"
@@ -71,9 +86,8 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
     command = shell_line(["pstranspile", "verify", str(options.output)])
-    then = [f"is it well formed?  {command}"]
+    then.insert(0, f"is it well formed?  {command}")
     if imported is not None:
-        init = ["--init", options.params] if options.params else []
         fetches = [part for name in imported.outputs for part in ("--fetch", name)]
         command = shell_line(["pstranspile", "run", str(options.output), *init, *fetches, "--feed", "FILE.npz"])
         then.append(f"what does it compute?  {command}")
@@ -83,9 +97,9 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
 
 def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Imported | None:
     """What an ONNX model is imported as, whose parameters are written; None for any other input."""
-    from pstranspile.frontends.loading import is_onnx, read_bytes
+    from pstranspile.frontends.loading import is_onnx, of_python, read_bytes
 
-    if options.input == "-":
+    if options.input == "-" or of_python(options.input) is not None:
         return None
     data = read_bytes(options.input)
     if not is_onnx(data):
@@ -95,12 +109,40 @@ def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     from pstranspile.frontends.onnx.importing import from_onnx
 
     imported = from_onnx(data, options.input, os.path.dirname(options.input) or ".")
-    if imported.values and not options.params:
-        parser.error(f"the model holds {len(imported.values)} parameters; --params FILE.npz says where they go")
+    _write_values(parser, options, imported.values, "parameter")
+    return imported
+
+
+def _with_script_places(module: Module) -> Module:
+    """The module whose ops state the lines of the Python files that made them as places in scripts, which the text
+    shows.
+    """
+    programs: dict[str, Program] = {}
+    for name, program in module.programs.items():
+        blocks = [block._replace(ops=tuple(map(_in_script, block.ops))) for block in program.blocks]
+        programs[name] = program._replace(blocks=tuple(blocks))
+    return module.with_programs(programs)
+
+
+def _in_script(op: Op) -> Op:
+    origin, place = op.origin, op.location
+    if origin is None or place is None or not place.line or not place.file.endswith(".py"):
+        return op
+    script = Location(place.file, place.line)
+    return op._replace(origin=origin._replace(location=Location(place.file, script=script)))
+
+
+def _write_values(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, values: Mapping[str, NDArray[Any]], noun: str
+) -> None:
+    """Writes the values of a model to the file of `--params`; wrong usage if there are some and no such file."""
+    held = counted(len(values), noun)
+    if values and not options.params:
+        parser.error(f"the model holds {held}; --params FILE.npz says where they go")
     if options.params:
+        if not values:
+            parser.error(f"--params is about models, which hold their parameters; {options.input} gives none")
         from pstranspile.runtime.run.files import write_arrays
 
-        what = f"the model's {counted(len(imported.values), 'parameter')}, for --init of run and check"
-        with telling(options.params, what):
-            write_arrays(options.params, imported.values)
-    return imported
+        with telling(options.params, f"the model's {held}, for --init of run and check"):
+            write_arrays(options.params, values)

@@ -84,3 +84,19 @@ def test_ranks_have_the_rows_that_a_loader_gives_them(loader, rows, capsys):
     told = capsys.readouterr().out
     assert code == (1 if rows else 0), told
     assert rows in told
+
+
+def test_a_text_keeps_the_lines_of_the_code(tmp_path, monkeypatch, capsys):
+    ((file, line), *_) = CASES["masked_mean"].lines
+    name = file.rpartition("/")[2]
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", f"{VERBS}:masked_mean", "-o", "net.ir", "--params", "start.npz"]) == 0
+    job = ("--mode", "ddp", "--trainers", "2")
+    assert main(["explain", "net.ir", *job, "--line", f"{name}:{line}"]) == 0
+    by_text = capsys.readouterr().out
+    assert main(["explain", f"{VERBS}:masked_mean", *job, "--line", f"{name}:{line}"]) == 0
+    assert by_text == capsys.readouterr().out
+    assert main(["check", "net.ir", *job, "--init", "start.npz"]) == 1
+    told = capsys.readouterr().out
+    code = Path(file).read_text().splitlines()[line - 1].strip()
+    assert re.search(rf"net\.ir:\d+:\d+ \(.*{re.escape(name)}:{line}\): .*\n    {re.escape(code)}\n", told), told

@@ -25,7 +25,9 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize("question", [[], ["--op", "3"], ["--role", "pserver_1"], ["--var", "w1"], ["--var", "lr"]])
+@pytest.mark.parametrize(
+    "question", [[], ["--op", "3"], ["--role", "pserver_1"], ["--var", "w1"], ["--var", "lr"], ["--line", "60"]]
+)
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_folder_and_its_source_are_told_alike(
     folder: str, question: list[str], form: list[str], capsys: pytest.CaptureFixture[str]
@@ -33,7 +35,7 @@ def test_a_folder_and_its_source_are_told_alike(
     by_source = output(capsys, PROGRAM, *JOB, *question, *form)
     assert output(capsys, folder, *question, *form) == by_source.replace(PROGRAM, "mlp_adam.ir")
     if form:
-        assert json.loads(by_source)["kind"] in ("op", "variable", "overview")
+        assert json.loads(by_source)["kind"] in ("op", "variable", "line", "overview")
 
 
 def test_an_op_of_the_source_is_quoted(folder: str, capsys: pytest.CaptureFixture[str]):
@@ -52,6 +54,8 @@ def test_an_op_of_the_source_is_quoted(folder: str, capsys: pytest.CaptureFixtur
         (["--var", "w3"], "there is no variable 'w3'; did you mean w"),
         (["--role", "trainer_9"], "there is no machine 'trainer_9'; did you mean trainer_"),
         (["--op", "1", "--var", "w1"], "not allowed with argument"),
+        (["--op", "1", "--line", "60"], "not allowed with argument"),
+        (["--line", "1"], "no op comes from line 1 of mlp_adam.ir; the nearest lines with ops are 54, 55"),
         (["--pservers", "2"], "--pservers goes with a program"),
         (["--set", "slice_var_up=false"], "--set goes with a program"),
     ],
