@@ -361,7 +361,7 @@ import numpy as np, pstranspile as ps
 import swish_ops
 from pstranspile.ir.types import DType
 from pstranspile.ir.model import TensorType
-from pstranspile.ops import gradient, shapes
+from pstranspile.ops import gradient, shapes, work
 from pstranspile.ops.gradient import bare_op
 from pstranspile.runtime.kernels import kernel
 
@@ -373,6 +373,10 @@ for code in sys.stdin.read().splitlines():
         if what == "shape":
             shapes._RESOLVED["my_swish"] = shapes._guarded(shapes.schema_of("my_swish"), lambda op, types: eval(code))
             print(shapes.infer_types(op, lambda name: x))
+        elif what == "work":
+            work._RULES.pop("my_swish", None)
+            work.work_rule("my_swish")(lambda op, types: eval(code))
+            print(work.operations(op, {"X": (x,)}, {"Out": (x,)}))
         elif what == "gradient":
             rule = gradient._guarded(lambda op, wanted: eval(code))
             print(rule(op, gradient.Wanted()))
@@ -397,6 +401,11 @@ NONSENSE = [
     ("shape {'Nope': (x,)}", "types for the slot 'Nope', which is no output of the op (outputs: Out)"),
     ("shape 1 / 0", "its shape rule fails: ZeroDivisionError: division by zero"),
     ("shape sys.exit(0)", "its shape rule fails: it ends the process (status 0)"),
+    ("work None", "its work rule gives None, not a number of operations"),
+    ("work -1", "its work rule gives -1, not a number"),
+    ("work float('nan')", "its work rule gives nan, not a number"),
+    ("work 1 / 0", "its work rule fails: ZeroDivisionError: division by zero"),
+    ("work sys.exit(0)", "its work rule fails: it ends the process (status 0)"),
     ("gradient None", "its gradient rule gives NoneType, not a tuple of ops"),
     ("gradient op", "its gradient rule gives Op, not a tuple of ops"),
     ("gradient ('a',)", "its gradient rule gives str among its ops"),

@@ -236,7 +236,8 @@ def _filled(item: Item, start: int, used: Container[int], free: Sequence[float],
             continue
         if servers in ([server], []) and most == rows:
             return server, rows
-        share = (item.moved.total - item.moved.below(start)) / max(1, len(servers))
+        parts = min(len(servers), (rows - start) // item.least)
+        share = (item.moved.total - item.moved.below(start)) / max(1, parts)
         stop = max(_nearest(item.moved, start, max(free[server], share)), start + item.least)
         if rows - stop < item.least:
             stop = rows - item.least if rows - start >= 2 * item.least else rows

@@ -1,4 +1,4 @@
-"""The cost of a plan in a step: the bytes that each server moves, and those that it stores."""
+"""The cost of a job in a step: the bytes that each server moves and stores, and the work and memory of each machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
-from pstranspile.compiler.cost.traffic import moved_by
-from pstranspile.compiler.plan.plan import Plan, row_width
-from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error
+from pstranspile.compiler.cost.steps import StepCost, step_cost
+from pstranspile.compiler.cost.traffic import ID, Moved, moved_by
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
+from pstranspile.ir.diagnostics import cluster_of, counted
 from pstranspile.ir.expect import checked, expect
-from pstranspile.ir.model import Program, TensorType
+from pstranspile.ir.model import Op, Program, TensorType
+from pstranspile.ops import facts_of
+from pstranspile.ops.attributes import strings_attr
+from pstranspile.ops.work import bytes_of
 
 
 class ServerCost(NamedTuple):
@@ -26,35 +30,58 @@ class ServerCost(NamedTuple):
     moved: float
 
 
+class MachineCost(NamedTuple):
+    """The cost of a step on a machine, or on each of `alike` machines.
+
+    `operations` are floating-point operations, `touched` the bytes that ops read and write, `moved` those that go to
+    other machines and come from them, in so many `messages`. `held` are the bytes of variables that outlive a step
+    (parameters, and states of optimizers), `peak` the most bytes of other values at one time.
+    """
+
+    machine: str
+    alike: int
+    operations: float
+    touched: float
+    moved: float
+    messages: int
+    held: int
+    peak: int
+
+
 @checked
 @dataclass(frozen=True)
 class PlanCost:
     """The cost of a plan for trainers whose batch has `batch_rows` rows, as `str` shows it.
 
     `counted_ids`: the job names counts of its ids; otherwise all rows of a table are assumed to be equally frequent.
+    `servers` is empty in modes without servers. `machines` has the trainers, which are alike, as one, then the servers.
     """
 
     plan: Plan
     batch_rows: int
     counted_ids: bool
     servers: tuple[ServerCost, ...]
+    machines: tuple[MachineCost, ...] = ()
+    loops: int = 0
 
     def __repr__(self) -> str:
         """`<PlanCost of <Plan ...>: the busiest server moves 1.02 of the mean>`."""
+        if not self.servers:
+            return f"<PlanCost of {self.plan!r}>"
         return f"<PlanCost of {self.plan!r}: the busiest server moves {self.of_mean(self.busiest):.2f} of the mean>"
 
     def __str__(self) -> str:
-        """The table that `pstranspile plan --cost` prints."""
+        """The tables that `pstranspile plan --cost` prints."""
         return cost_text(self).rstrip("\n")
 
     @property
     def mean(self) -> float:
-        """The bytes that a server moves in a step, on average."""
-        return sum(server.moved for server in self.servers) / len(self.servers)
+        """The bytes that a server moves in a step, on average; 0 without servers."""
+        return sum(server.moved for server in self.servers) / len(self.servers) if self.servers else 0.0
 
     @property
     def busiest(self) -> ServerCost:
-        """The server that moves the most bytes."""
+        """The server that moves the most bytes. Raises ValueError in a mode without servers."""
         return max(self.servers, key=lambda server: server.moved)
 
     @checked
@@ -65,36 +92,33 @@ class PlanCost:
 
 @checked
 def cost(compiled: Compiled) -> PlanCost:
-    """The cost of a compiled job's plan in a step; in mode geo, in an exchange.
+    """The cost of a compiled job's plan in a step; in mode geo, what machines exchange is that of an exchange.
 
-    Raises DiagnosticError for a mode without parameter servers, and for a file of counts that can't be used.
+    Raises DiagnosticError for a file of counts that can't be used, and at an op that can't work on a batch of so many
+    rows.
     """
     expect(compiled, Compiled, "cost", "Compiled")
     plan, job = compiled.plan, compiled.job
-    if not plan.pservers or job is None:
-        message = f"mode {plan.mode} has no parameter servers, whose bytes could be told"
-        raise DiagnosticError([error("job-missing", message)])
-    counts = read_counts(job.id_counts) if job.id_counts else None
-    return cost_of(plan, compiled.source.main, job.batch_rows, counts)
+    counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
+    rows = job.batch_rows if job is not None else DEFAULT_ROWS
+    found = cost_of(plan, compiled.source.main, rows, counts)
+    machines, loops = _machines(compiled, found, counts)
+    return PlanCost(plan, rows, counts is not None, found.servers, machines, loops)
+
+
+DEFAULT_ROWS = 512
+"""The rows of a trainer's batch where no job says how many."""
 
 
 def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | None) -> PlanCost:
-    """The cost of a plan with servers, for the training program that it was made for.
+    """The cost of a plan for the training program that it was made for: what its servers move and store.
 
     In mode geo the bytes are those of an exchange.
     """
     slices, held = (dict.fromkeys(plan.pservers, 0) for _ in range(2))
     total = dict.fromkeys(plan.pservers, 0.0)
-    for parameter in plan.parameters:
-        of_rows = moved_by(
-            program,
-            parameter.name,
-            TensorType(parameter.dtype, parameter.shape),
-            sparse=parameter.sparse,
-            prefetched=parameter.prefetched,
-            batch_rows=batch_rows,
-            counts=counts,
-        )
+    for parameter in plan.parameters if plan.pservers else ():
+        of_rows = _moved(parameter, program, batch_rows, counts)
         row = row_width(parameter.shape) * parameter.dtype.size
         for part in parameter.slices:
             slices[part.endpoint] += 1
@@ -104,24 +128,120 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     return PlanCost(plan, batch_rows, counts is not None, servers)
 
 
+def _moved(parameter: PlannedParameter, program: Program, batch_rows: int, counts: IdCounts | None) -> Moved:
+    return moved_by(
+        program,
+        parameter.name,
+        TensorType(parameter.dtype, parameter.shape),
+        sparse=parameter.sparse,
+        prefetched=parameter.prefetched,
+        batch_rows=batch_rows,
+        counts=counts,
+    )
+
+
+def _machines(compiled: Compiled, found: PlanCost, counts: IdCounts | None) -> tuple[tuple[MachineCost, ...], int]:
+    """The cost of a trainer and of each server, and the number of loops that are counted as one round."""
+    plan, rows = compiled.plan, found.batch_rows
+    elsewhere = {parameter.name for parameter in plan.parameters if parameter.prefetched}
+    elsewhere |= {plan.table.name} if plan.table is not None else set()
+    trainer = compiled.trainer(0).main
+    step = step_cost(trainer, rows, example=compiled.source.example, held_rows=dict.fromkeys(elsewhere, 0))
+    moved = sum(server.moved for server in found.servers) / plan.trainers
+    messages = sum(map(_messages, trainer.main_block.ops))
+    if not plan.pservers:
+        moved = 2.0 * sum(_summed(op, trainer) for op in trainer.main_block.ops)
+    machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
+    loops = step.loops
+    arriving = _rows_that_arrive(plan, compiled.source.main, rows, counts)
+    for number, server in enumerate(found.servers):
+        main = compiled.pserver(server.endpoint).main
+        of_server = step_cost(main, rows, sparse_rows=arriving)
+        told = sum(_messages(op, server.endpoint) for op in trainer.main_block.ops) * plan.trainers
+        machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, told))
+    return tuple(machines), loops
+
+
+def _cost(machine: str, count: int, step: StepCost, moved: float, messages: int) -> MachineCost:
+    return MachineCost(machine, count, step.operations, step.touched, moved, messages, step.held, step.peak)
+
+
+def _names(trainers: int) -> str:
+    return "trainer_0" if trainers == 1 else f"trainer_0 to {trainers - 1}"
+
+
+def _messages(op: Op, endpoint: str = "") -> int:
+    """The messages that an op of a trainer sends to all servers, or to one, and those that answer it."""
+    facts = facts_of(op.type)
+    if facts.communicates == "collective":
+        return 2
+    if facts.communicates != "request":
+        return 0
+    names = (*strings_attr(op, "epmap"), *strings_attr(op, "endpoints"))
+    return (2 if facts.receives else 1) * (names.count(endpoint) if endpoint else len(names))
+
+
+def _summed(op: Op, program: Program) -> int:
+    """The bytes that a collective op gives to other trainers: those of its input, of known dims."""
+    if facts_of(op.type).communicates != "collective":
+        return 0
+    return sum(bytes_of(var.tensor) for name in op.input_names if (var := program.find_var(name)) is not None)
+
+
+def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts | None) -> dict[str, int]:
+    """The rows of the sparse gradients that come to the servers, by name."""
+    result: dict[str, int] = {}
+    for parameter in plan.parameters:
+        if not parameter.sparse:
+            continue
+        moved = _moved(parameter, program, rows, counts)
+        width = row_width(parameter.shape) * parameter.dtype.size + ID
+        share = width * (2 if parameter.prefetched else 1)
+        for part in parameter.slices:
+            dense = 0.0 if parameter.prefetched else moved.each * (part.stop - part.start)
+            number = round((moved.below(part.stop) - moved.below(part.start) - dense) / share)
+            names = [plan.sent_name(part, trainer) for trainer in range(plan.trainers)] or [part.gradient]
+            result.update(dict.fromkeys(names, max(number, 0)))
+    return result
+
+
 def cost_text(cost: PlanCost) -> str:
-    """The cost as a table, preceded by a sentence on the busiest server."""
-    busiest, plan = cost.busiest, cost.plan
+    """The cost as tables, preceded by a sentence on the busiest server."""
+    plan = cost.plan
     unit = "an exchange" if plan.geo else "a step"
     ids = "ids as they were counted" if cost.counted_ids else "all ids as frequent"
-    lines = [
-        f"the busiest server, {busiest.endpoint}, moves {busiest.moved:,.0f} bytes {unit}: "
-        f"{cost.of_mean(busiest):.2f} of the mean",
-        f"{cluster_of(plan.trainers, len(plan.pservers))} ({plan.mode}), {counted(cost.batch_rows, 'row')} a batch of "
-        f"a trainer, {ids}",
-        "",
+    machines, rows = cluster_of(plan.trainers, len(plan.pservers)), counted(cost.batch_rows, "row")
+    lines = [f"{machines} ({plan.mode}), {rows} a batch of a trainer, {ids}", ""]
+    if cost.servers:
+        busiest = cost.busiest
+        lines.insert(
+            0,
+            f"the busiest server, {busiest.endpoint}, moves {busiest.moved:,.0f} bytes {unit}: "
+            f"{cost.of_mean(busiest):.2f} of the mean",
+        )
+        table = [("server", "slices", "bytes held", f"bytes {unit}", "of the mean")]
+        table += [
+            (each.endpoint, f"{each.slices:,}", f"{each.held:,}", f"{each.moved:,.0f}", f"{cost.of_mean(each):.2f}")
+            for each in cost.servers
+        ]
+        lines += [*_columns(table), ""]
+    columns = [("machine", "operations", "bytes touched", "bytes moved", "messages", "bytes held", "peak of a step")]
+    columns += [
+        (
+            each.machine,
+            f"{each.operations:,.0f}",
+            f"{each.touched:,.0f}",
+            f"{each.moved:,.0f}",
+            f"{each.messages:,}",
+            f"{each.held:,}",
+            f"{each.peak:,}",
+        )
+        for each in cost.machines
     ]
-    table = [("server", "slices", "bytes held", f"bytes {unit}", "of the mean")]
-    table += [
-        (each.endpoint, f"{each.slices:,}", f"{each.held:,}", f"{each.moved:,.0f}", f"{cost.of_mean(each):.2f}")
-        for each in cost.servers
-    ]
-    return "\n".join([*lines, *_columns(table)]) + "\n"
+    lines += _columns(columns) if cost.machines else []
+    if cost.loops:
+        lines += ["", f"{counted(cost.loops, 'op')} of a trainer with a block, counted as if the block ran once"]
+    return "\n".join(lines) + "\n"
 
 
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:
@@ -131,12 +251,15 @@ def _columns(table: Sequence[Sequence[str]]) -> list[str]:
 
 def cost_json(cost: PlanCost) -> dict[str, Any]:
     """The cost as JSON."""
+    busiest = {"endpoint": cost.busiest.endpoint, "of_mean": cost.of_mean(cost.busiest)} if cost.servers else None
     return {
         "version": 1,
         "mode": cost.plan.mode,
         "trainers": cost.plan.trainers,
         "batch_rows": cost.batch_rows,
         "counted_ids": cost.counted_ids,
-        "busiest": {"endpoint": cost.busiest.endpoint, "of_mean": cost.of_mean(cost.busiest)},
+        "busiest": busiest,
         "servers": [{**server._asdict(), "of_mean": cost.of_mean(server)} for server in cost.servers],
+        "machines": [machine._asdict() for machine in cost.machines],
+        "loops": cost.loops,
     }

@@ -59,7 +59,6 @@ PARTICULAR = (
     "min_block_size",
     "distributed_table",
     "large_tables",
-    "batch_rows",
     "id_counts",
     "server_memory",
     "nccl_comm_num",
@@ -68,7 +67,7 @@ PARTICULAR = (
 )
 """The keys of a job that do not have an effect in every mode."""
 
-COSTS = ("batch_rows", "id_counts", "server_memory")
+COSTS = ("id_counts", "server_memory")
 """The options that placement by cost takes into account."""
 
 UPDATING = ("slice_var_up", "split_method", "min_block_size", "distributed_table", "large_tables", *COSTS)

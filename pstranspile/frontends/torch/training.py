@@ -13,7 +13,7 @@ from pstranspile.frontends.autodiff.clips import clip_with_optimizer
 from pstranspile.frontends.autodiff.minimize import apply_gradients
 from pstranspile.frontends.autodiff.schedules import COUNTER
 from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.torch import drawn, elements, images, losses, networks, recurrent, tables, tensors
 from pstranspile.frontends.torch.capture import (
@@ -621,6 +621,7 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
     trained = [name for group in groups for name in group.parameters]
     parameters = [name for name in draft.blocks[0].vars if name in {*trained}]
     rates = [_rate(tracing, group, kind) for group in groups]
+    draft.stop_gradient |= _apart_from(trained, draft)
     pairs = append_backward(draft, loss, parameters)
     if not pairs:
         message = "none of the optimizer's parameters would be trained: they require no gradient, or the loss has none"
@@ -638,6 +639,17 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
         for param, variables in applied.states.items():
             states |= states_of(group, param, variables)
     return states
+
+
+def _apart_from(trained: Sequence[str], draft: Draft) -> set[str]:
+    """The variables of the main block that are computed without any of the trained parameters: nobody needs their
+    gradients, which are often as large as the batch.
+    """
+    reached, others = {*trained}, set[str]()
+    for op in draft.blocks[0].ops:
+        depends = "sub_block" in op.attrs or not reached.isdisjoint(op.input_names)
+        (reached if depends else others).update(op.output_names)
+    return others - reached
 
 
 def _rate(tracing: Tracing, group: Group, kind: DType) -> float | Value:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -18,6 +20,7 @@ from pstranspile.ops.shapes import (
     shape_rule,
     size,
 )
+from pstranspile.ops.work import elements, work_rule
 
 declare(
     "mul",
@@ -227,3 +230,40 @@ def cross_dim(op: Op, dims: tuple[int, ...]) -> int:
 
 declare("fsp", "X Y -> Out", doc="Out = the products of all channels of X with all of Y")
 declare_gradient("fsp", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+
+
+# The work of products: an addition and a multiplication for each pair of factors.
+
+
+@work_rule("mul")
+def _mul_work(op: Op, types: Types) -> float:
+    columns = int_attr(op, "y_num_col_dims", 1)
+    return 2.0 * elements(types, "X") * prod(one(types, "Y").shape[columns:])
+
+
+@work_rule("matmul")
+def _matmul_work(op: Op, types: Types) -> float:
+    *rest, inner = one(types, "X").shape
+    inner = rest[-1] if flag(op, "transpose_X") and rest else inner
+    return 2.0 * elements(types, "Out") * inner
+
+
+@work_rule("bmm", "addmm")
+def _batched_work(_op: Op, types: Types) -> float:
+    return 2.0 * elements(types, "X") * one(types, "Y").shape[-1]
+
+
+@work_rule("bilinear_tensor_product", factors="X Y Weight")
+def _bilinear_work(_op: Op, types: Types) -> float:
+    slices, _, columns = one(types, "Weight").shape
+    return 2.0 * slices * elements(types, "X") * columns + 2.0 * slices * one(types, "X").shape[0] * columns
+
+
+@work_rule("fsp")
+def _fsp_work(_op: Op, types: Types) -> float:
+    return 2.0 * elements(types, "X") * one(types, "Y").shape[1]
+
+
+@work_rule("dot")
+def _dot_work(_op: Op, types: Types) -> float:
+    return 2.0 * elements(types, "X")

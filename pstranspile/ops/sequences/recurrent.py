@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag
 from pstranspile.ops.schema import declare, declare_gradient, words
 from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, unit_width
+from pstranspile.ops.work import elements, work_rule
 
 # The gated recurrent unit, over sequences and of a single step; a single step of the long short-term memory.
 
@@ -173,3 +176,35 @@ def _lstm_types(op: Op, types: Types) -> Types:
         "BatchCellPreAct": (flat,),
         "BatchHidden": (flat,),
     }
+
+
+# The work of recurrent ops: the products of each step's state with the weights, and some 30 operations on each element
+# of a state.
+
+_GATES = 30.0
+"""The operations of a step on each element of its state, besides products: gates, activations and sums."""
+
+
+@work_rule("gru", "lstm", factors="Input Weight")
+def _recurrent_work(_op: Op, types: Types) -> float:
+    weight = one(types, "Weight").shape
+    rows = one(types, "Input").shape[0]
+    return rows * (2.0 * weight[0] * weight[1] + _GATES * weight[0])
+
+
+@work_rule("lstmp", factors="Input Weight")
+def _projected_work(_op: Op, types: Types) -> float:
+    weight, projection = one(types, "Weight").shape, one(types, "ProjWeight").shape
+    rows = one(types, "Input").shape[0]
+    return rows * (2.0 * prod(weight) + 2.0 * prod(projection) + _GATES * projection[0])
+
+
+@work_rule("gru_unit", factors="Input Weight")
+def _gru_unit_work(_op: Op, types: Types) -> float:
+    weight = one(types, "Weight").shape
+    return one(types, "Input").shape[0] * (2.0 * prod(weight) + _GATES * weight[0])
+
+
+@work_rule("lstm_unit", factors="X")
+def _lstm_unit_work(_op: Op, types: Types) -> float:
+    return _GATES * elements(types, "C_prev")

@@ -22,6 +22,7 @@ from pstranspile.ops.shapes import (
     shape_rule,
     size,
 )
+from pstranspile.ops.work import elements, work_rule
 
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
 declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD", result_lod="none")
@@ -246,3 +247,16 @@ def _tree_conv(_op: Op, types: Types) -> Types:
         message = f"Filter is {describe(kernel)}, it must have four dims, the first [{nodes.shape[2]}, 3]"
         raise ShapeError(message, "Filter")
     return {"Out": (TensorType(nodes.dtype, (*nodes.shape[:2], *kernel.shape[2:])),)}
+
+
+# The work of convolutions over the rows of sequences.
+
+
+@work_rule("row_conv", factors="X Filter")
+def _row_conv_work(_op: Op, types: Types) -> float:
+    return 2.0 * elements(types, "X") * one(types, "Filter").shape[0]
+
+
+@work_rule("sequence_conv", factors="X Filter")
+def _sequence_conv_work(_op: Op, types: Types) -> float:
+    return 2.0 * one(types, "X").shape[0] * elements(types, "Filter")

@@ -32,6 +32,7 @@ from pstranspile.ops.shapes import (
     results_like,
     shape_rule,
 )
+from pstranspile.ops.work import elements, work_rule
 
 declare(
     "cross_entropy",
@@ -451,3 +452,15 @@ def _hierarchical_sigmoid(_op: Op, types: Types) -> Types:
     if weight is not None and not fits(x.shape[1:], weight.shape[1:]):
         disagree("W", weight, "X", x)
     return {"Out": (TensorType(x.dtype, (x.shape[0], 1)),)}
+
+
+# The work of losses that take the softmax of a row: a maximum, a difference, `exp`, a sum, and a logarithm for each
+# element.
+
+_SOFTMAX = 5.0
+"""The operations on each element of a row whose softmax is taken."""
+
+
+@work_rule("softmax_with_cross_entropy", factors="Logits")
+def _softmax_loss_work(_op: Op, types: Types) -> float:
+    return _SOFTMAX * elements(types, "Logits" if "Logits" in types else "Softmax")

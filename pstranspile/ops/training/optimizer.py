@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op
 from pstranspile.ops.schema import FLOAT, LONG, declare, later, long
 from pstranspile.ops.shapes import Types, one, shape_rule
+from pstranspile.ops.work import WorkRule, elements, work_rule
 
 declare(
     "sgd",
@@ -155,3 +156,22 @@ declare(
     follows="Param Grad SquaredAccumulator LinearAccumulator ParamOut SquaredAccumOut LinearAccumOut",
     doc="follow the regularised leader, with l1 and l2",
 )
+
+
+# The work of updates: operations on each element of the gradient, whose rows are those that the batch has if it is
+# sparse.
+
+
+def _each(count: float) -> WorkRule:
+    """The rule of updates with `count` operations on each element of the gradient."""
+    return lambda _op, types: count * elements(types, "Grad")
+
+
+for _count, _types in (
+    (2, ("sgd",)),
+    (5, ("momentum", "dgc_momentum", "proximal_gd", "dpsgd")),
+    (8, ("adagrad", "decayed_adagrad", "proximal_adagrad", "lars_momentum")),
+    (12, ("adam", "adamax", "adadelta", "rmsprop")),
+    (16, ("ftrl", "lamb")),
+):
+    work_rule(*_types)(_each(_count))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Prints how a job distributes a program: the slices of every parameter, their names, and the server that holds each;
-with --cost, the bytes that each server moves in a step, and those that it holds.
+with --cost, the bytes that each server moves in a step, and the operations, bytes and memory of each machine.
 Commands that take a job take the text back with --plan, edited by hand."""
 
 
@@ -76,8 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--cost",
         action="store_true",
-        help="print the bytes that each server moves in a step instead of the plan: --set batch_rows=N says how many "
-        "rows a trainer's batch has (default: 512), --set id_counts=FILE how often ids come",
+        help="print what a step costs instead of the plan: the bytes that each server moves, and the operations, bytes "
+        "and memory of each machine; --set batch_rows=N says how many rows a trainer's batch has (default: 512), "
+        "--set id_counts=FILE how often ids come",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
     return parser
@@ -113,7 +114,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _print_cost(result: Compiled, *, as_json: bool) -> int:
-    """Prints what the plan of a job costs. Raises DiagnosticError for a job without servers."""
+    """Prints what the plan of a job costs. Raises DiagnosticError."""
     from pstranspile.compiler.cost.predicted import cost, cost_json
 
     found = cost(result)

@@ -77,6 +77,12 @@ def test_what_cannot_be_cut_is_placed_nearly_as_well_as_can_be(seed: int):
     assert max(loads_of(items, balanced(items, servers), servers)) <= 1.02 * best
 
 
+def _least_part(item: Item, servers: int) -> int:
+    """The rows of the largest part of an item that is cut into as many parts as it can have."""
+    parts = item.moved.rows // item.least
+    return item.least if parts >= servers or not parts else -(-item.moved.rows // parts)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(1, 60), st.integers(0, 50), st.booleans(), st.integers(1, 9)), min_size=1, max_size=9
@@ -92,7 +98,9 @@ def test_any_items_are_covered_and_no_server_is_needlessly_busy(
     ]
     loads = loads_of(items, balanced(items, servers), servers)
     largest = max((item.moved.total for item in items if not item.divisible), default=0.0)
-    slack = sum(item.moved.each * item.least for item in items)  # where no more rows fit up to the level
+    slack = sum(
+        item.moved.each * _least_part(item, servers) for item in items
+    )  # where no more rows fit up to the level
     assert max(loads) <= max(2 * largest, largest + sum(loads) / servers) + slack + 1e-9
 
 
@@ -102,6 +110,12 @@ def test_no_server_has_more_than_it_has_memory_for(room: int):
     parts = balanced(items, 3, room)
     held = [sum(3 * (p.stop - p.start) for cut in parts for p in cut if p.server == server) for server in range(3)]
     assert max(held) <= room
+
+
+def test_parts_that_can_not_be_many_are_alike():
+    """22 rows in parts of 8 or more are two parts, whatever the number of servers."""
+    (parts,) = balanced([Item("0", Moved(22, 1.0), 4.0, True, 8)], 4)
+    assert [part.stop - part.start for part in parts] == [11, 11]
 
 
 def test_what_finds_no_room_is_named():

@@ -10,10 +10,13 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import Adagrad, Adam, minimize
+from pstranspile.cluster.machines.recorder import Recorder, traffic_of
 from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_text
 from pstranspile.compiler.job import job_warnings
+from pstranspile.runtime.run.step_feeds import inputs_of
 from pstranspile.tools.cli import main
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ROWS = (40, 700, 5000)
 """The heights of the tables."""
 
@@ -117,9 +120,49 @@ def test_options_without_effect_are_told():
     assert job_warnings(ps.Job(pservers=1, trainers=2, server_memory=5, split_method="cost")) == ()
 
 
-def test_a_mode_without_servers_has_no_cost_of_servers():
-    with pytest.raises(ps.DiagnosticError, match="has no parameter servers"):
-        ps.cost(ps.compile(net(), ps.Job(trainers=2, mode="ddp")))
+def test_a_mode_without_servers_has_the_cost_of_its_trainers():
+    found = ps.cost(ps.compile(net(), ps.Job(trainers=2, mode="ddp", batch_rows=10)))
+    (trainer,) = found.machines
+    assert (found.servers, trainer.machine, trainer.alike) == ((), "trainer_0 to 1", 2)
+    summed = 4 * (40 * 29 + 40 + 40 + 1) + 4 * 8 * sum(ROWS)  # whole tables, as their gradients are dense
+    assert trainer.moved >= 2 * 4 * (40 * 29 + 40 + 40 + 1)
+    assert trainer.held >= summed
+    assert str(found).startswith("2 trainers (ddp), 10 rows a batch of a trainer")
+    assert repr(found).startswith("<PlanCost of <Plan ddp")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("name", ["mnist_mlp", "linear_regression", "deepfm"])
+def test_messages_and_bytes_are_those_of_a_run(name: str, mode: str):
+    """Of two more steps of a simulated cluster, whose batches have no id twice."""
+    module = ps.load(EXAMPLES / f"{name}.ir")
+    compiled = ps.compile(module, ps.Job(pservers=2, trainers=2, mode=mode, batch_rows=8))
+    predicted = ps.cost(compiled)
+    (one, three) = (_traffic(compiled, steps) for steps in (1, 3))
+    trainers = predicted.machines[0]
+    messages, moved = ((after - before) / 2 for before, after in zip(one, three, strict=True))
+    assert (messages, moved) == (2 * trainers.messages, 2 * trainers.moved)
+    assert messages == sum(machine.messages for machine in predicted.machines[1:])
+    assert moved == sum(server.moved for server in predicted.servers)
+
+
+def _traffic(compiled: ps.Compiled, steps: int) -> tuple[int, int]:
+    """The messages and the bytes between the machines of a run."""
+    module = compiled.source
+    draw, feeds = np.random.default_rng(0), {}
+    for name in sorted(inputs_of(module.main)):
+        var = module.main.main_block.vars[name]
+        dims = (steps, 16, *var.shape[1:])
+        whole = var.dtype is not None and var.dtype.text.startswith("i")
+        feeds[name] = draw.integers(0, 2, dims) if whole else draw.normal(size=dims).astype("float32")
+    cluster = ps.Cluster(compiled.roles())
+    recorder = Recorder(cluster)
+    cluster.feed(feeds)
+    cluster.run_to(steps)
+    cluster.finish()
+    found = traffic_of(recorder, tuple(name for name in compiled.roles() if name.startswith("pserver")))
+    messages = sum(each.to_server + each.from_server for each in found)
+    return messages, sum(each.bytes_to_server + each.bytes_from_server for each in found)
 
 
 # The commands.

@@ -1,0 +1,282 @@
+"""The work and the memory of a step of a program: its operations, the bytes that it touches, and its peak memory.
+
+The types of values come from the shape rules of the ops, for a batch with a given number of rows. A value takes memory
+from the op that makes it to the last op that reads it, as in the interpreter; parameters and other state are counted
+apart. An op with a block, such as a loop, is counted as if the block ran once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from pstranspile.compiler.analysis.uses import sub_blocks
+from pstranspile.ir.diagnostics import DiagnosticError, at_op, counted
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.schema import Slicing
+from pstranspile.ops.shapes import ShapeError, Types, infer_types
+from pstranspile.ops.work import NO_VARIABLE, bytes_of, operations, touched
+
+ID_BYTES = 8
+"""The size of a row's id in sparse rows, in bytes."""
+
+
+class OpCost(NamedTuple):
+    """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
+    writes.
+    """
+
+    block: int
+    number: int
+    type: str
+    operations: float
+    touched: float
+
+
+class StepCost(NamedTuple):
+    """The cost of a step of a program on one machine.
+
+    `held` are the bytes of variables that outlive the step, `peak` the most bytes of the step's other values at one
+    time. `loops` counts the ops whose blocks are counted as if they ran once.
+    """
+
+    operations: float
+    touched: float
+    held: int
+    peak: int
+    ops: tuple[OpCost, ...]
+    loops: int
+
+
+def step_cost(
+    program: Program,
+    rows: int,
+    *,
+    example: Mapping[str, Any] = EMPTY,
+    sparse_rows: Mapping[str, int] = EMPTY,
+    held_rows: Mapping[str, int] = EMPTY,
+) -> StepCost:
+    """The cost of a step of a program whose batch has so many rows.
+
+    `example` are arrays of a batch, which give the dims of inputs beyond the first where the program leaves them open;
+    without one they count as 1. `sparse_rows` are the numbers of rows of sparse values that come from other machines,
+    `held_rows` those of tables that lie elsewhere, or whose rows exist once they are trained. Raises DiagnosticError at
+    an op that can't work on a batch of so many rows.
+    """
+    step = _Step(program, rows, example, sparse_rows)
+    peak = step.block(0)
+    held = sum(
+        bytes_of(_with_rows(var.tensor, held_rows[name]) if name in held_rows else step.declared(var))
+        for name, var in program.main_block.vars.items()
+        if var.persistable and name not in step.written_whole
+    )
+    ops = tuple(step.ops)
+    return StepCost(sum(op.operations for op in ops), sum(op.touched for op in ops), held, peak, ops, step.loops)
+
+
+def _with_rows(tensor: TensorType | None, rows: int) -> TensorType | None:
+    return tensor._replace(shape=(rows, *tensor.shape[1:])) if tensor is not None and tensor.shape else tensor
+
+
+class _Step:
+    """A walk over the ops of a program in the order of a step: the types of all values, and the cost of each op."""
+
+    def __init__(self, program: Program, rows: int, example: Mapping[str, Any], sparse_rows: Mapping[str, int]):
+        self.program = program
+        self.rows = rows
+        self.example = example
+        self.ops: list[OpCost] = []
+        self.loops = 0
+        self.written_whole: set[str] = set()
+        self.known: dict[str, TensorType] = {}
+        self.inputs = _inputs_of(program)
+        self.sparse: set[str] = set(sparse_rows)
+        """The values that are sparse rows: their types have as many rows as there are ids."""
+        for name, count in sparse_rows.items():
+            var = program.main_block.vars.get(name)
+            if var is not None and var.tensor is not None and var.tensor.shape:
+                self.known[name] = var.tensor._replace(shape=(count, *var.tensor.shape[1:]))
+
+    def declared(self, var: Var) -> TensorType | None:
+        """The declared type of a variable, with numbers in place of open dims."""
+        tensor = var.tensor
+        if tensor is None or min(tensor.shape, default=0) >= 0:
+            return tensor
+        first, *later = (self.rows if dim < 0 else dim for dim in tensor.shape)
+        if var.name in self.inputs:
+            given = getattr(self.example.get(var.name), "shape", ())
+            given = given if len(given) == len(tensor.shape) else (1,) * len(tensor.shape)
+            later = [like if dim < 0 else dim for dim, like in zip(tensor.shape[1:], given[1:], strict=True)]
+        return tensor._replace(shape=(first, *later))
+
+    def type_of(self, name: str, block: int) -> TensorType | None:
+        """The type of a value at this point of the step, None if it is not known."""
+        if name in self.known:
+            return self.known[name]
+        var = self.program.find_var(name, block)
+        return self.declared(var) if var is not None else None
+
+    def block(self, index: int) -> int:
+        """Adds the ops of a block, and returns the most bytes that its values take at one time."""
+        ops = self.program.blocks[index].ops
+        memory = _Memory()
+        for number, op in enumerate(ops):
+            inputs = {slot: tuple(self.type_of(name, index) for name in names) for slot, names in op.inputs.items()}
+            inputs, outputs = self._typed(op, inputs, index)
+            inner = sub_blocks(op)
+            if inner:
+                self.loops += 1
+                memory.at(number, max(map(self.block, inner), default=0))
+            else:
+                work, moved = operations(op, inputs, outputs), touched(op, inputs, outputs)
+                self.ops.append(OpCost(index, number, op.type, work, moved))
+            self._remember(memory, op, number, index)
+        return memory.peak(len(ops))
+
+    def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
+        """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""
+        for name in op.input_names:
+            if name != NO_VARIABLE and not self._is_held(name, block):
+                memory.read(name, number, self._bytes(name, block))
+        moves = facts_of(op.type).numbers == "in_order" and not sub_blocks(op)
+        source = next(op.input_names, "") if moves else ""
+        for name in op.output_names:
+            if name != NO_VARIABLE and not self._is_held(name, block):
+                memory.make(name, number, self._bytes(name, block), source)
+
+    def _is_held(self, name: str, block: int) -> bool:
+        var = self.program.find_var(name, block)
+        return var is None or var.persistable
+
+    def _bytes(self, name: str, block: int) -> int:
+        tensor = self.type_of(name, block)
+        ids = ID_BYTES * tensor.shape[0] if name in self.sparse and tensor is not None and tensor.shape else 0
+        return bytes_of(tensor) + ids
+
+    def _typed(self, op: Op, inputs: Types, block: int) -> tuple[Types, Types]:
+        """The types of an op's inputs and outputs; the outputs' are kept for the ops that read them."""
+        rows = next(
+            (name for names in op.inputs.values() for name in names if name in self.sparse and name in self.known), None
+        )
+        inferred: Types = {}
+        try:
+            inferred = infer_types(op, lambda name: self.type_of(name, block))
+        except ShapeError as problem:
+            if rows is None:  # rules don't know sparse rows, of which there are fewer than a parameter has
+                message = f"a batch of {counted(self.rows, 'row')} (batch_rows) does not fit: {problem.message}"
+                raise DiagnosticError([at_op("type-mismatch", message, op)]) from None
+        if rows is not None:
+            inputs, inferred = self._of_sparse(op, inputs, inferred, self.known[rows])
+        outputs = {slot: self._outputs(op, slot, inferred.get(slot, ()), block) for slot in op.outputs}
+        if rows is not None and not _updates(op):
+            self.sparse.update(name for name in op.output_names if name != NO_VARIABLE)
+        return inputs, outputs
+
+    def _outputs(
+        self, op: Op, slot: str, given: tuple[TensorType | None, ...], block: int
+    ) -> tuple[TensorType | None, ...]:
+        """The types of the variables of an output slot: as inferred, or else as declared."""
+        is_sparse = facts_of(op.type).sparse_gradient == slot and bool(op.attrs.get("is_sparse"))
+        types: list[TensorType | None] = []
+        for number, name in enumerate(op.outputs[slot]):
+            tensor = given[number] if number < len(given) else None
+            if tensor is None or min(tensor.shape, default=-1) < 0:
+                var = self.program.find_var(name, block)
+                tensor = self.declared(var) if var is not None and name != NO_VARIABLE else None
+            if is_sparse:
+                tensor = self._of_lookups(op, tensor, block)
+                self.sparse.add(name)
+            types.append(tensor)
+            if tensor is not None:
+                self.known[name] = tensor
+        return tuple(types)
+
+    def _of_lookups(self, op: Op, tensor: TensorType | None, block: int) -> TensorType | None:
+        """The type of the sparse rows that the gradient of a lookup has: a row for each id."""
+        if tensor is None or not tensor.shape:
+            return tensor
+        ids = [self.type_of(name, block) for name in op.inputs.get("Ids", ())]
+        return tensor._replace(shape=(sum(prod(each.shape) for each in ids if each is not None), *tensor.shape[1:]))
+
+    def _of_sparse(self, op: Op, inputs: Types, inferred: Types, rows: TensorType) -> tuple[Types, Types]:
+        """The types of an op that reads sparse rows: of an update, those of the rows that it changes."""
+        schema = schema_of(op.type)
+        if schema is not None and schema.slicing:
+            if "lazy_mode" in schema.attrs and not op.attrs.get("lazy_mode"):
+                return inputs, inferred  # it changes all rows
+            changed = {slot for slot, how in schema.slicing.items() if how is Slicing.FOLLOWS}
+            return {slot: (rows,) if slot in changed else types for slot, types in inputs.items()}, {
+                slot: (rows,) for slot in op.outputs if slot in changed
+            }
+        if op.type == "sum":
+            counts = [self.known[name].shape[0] for name in op.inputs.get("X", ()) if name in self.known]
+            return inputs, {"Out": (rows._replace(shape=(sum(counts), *rows.shape[1:])),)}
+        return inputs, {slot: (rows,) * len(names) for slot, names in op.outputs.items()}
+
+
+def _inputs_of(program: Program) -> frozenset[str]:
+    """The variables of the main block that no op makes: they come with a batch, or from another machine."""
+    made = {name for block in program.blocks for op in block.ops for name in op.output_names}
+    names = (name for op in program.main_block.ops for name in op.input_names)
+    return frozenset(name for name in names if name not in made)
+
+
+def _updates(op: Op) -> bool:
+    schema = schema_of(op.type)
+    return schema is not None and schema.is_optimizer
+
+
+class _Memory:
+    """When values take memory: from the op that makes them to the last one that reads them.
+
+    A value that is another one with other dims takes none of its own, and keeps that one.
+    """
+
+    def __init__(self):
+        self._of: dict[str, str] = {}
+        self._size: dict[str, int] = {}
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._inner: dict[int, int] = {}
+
+    def read(self, name: str, number: int, size: int) -> None:
+        """Notes that an op reads a value; one that no op has made is there from the start."""
+        root = self._root(name)
+        if root not in self._first:
+            self._first[root], self._size[root] = 0, size
+        self._last[root] = number
+
+    def make(self, name: str, number: int, size: int, source: str = "") -> None:
+        """Notes that an op makes a value; `source` is the value of which it is a view."""
+        if (source and source in self._first) or source in self._of:
+            self._of[name] = self._root(source)
+        root = self._root(name)
+        self._first.setdefault(root, number)
+        self._size[root] = max(size, self._size.get(root, 0))
+        self._last[root] = number
+
+    def at(self, number: int, size: int) -> None:
+        """Notes the memory that the blocks of an op take."""
+        self._inner[number] = size
+
+    def peak(self, count: int) -> int:
+        """The most bytes during any of `count` ops."""
+        change = [0] * (count + 1)
+        for root, first in self._first.items():
+            change[first] += self._size[root]
+            change[self._last[root] + 1] -= self._size[root]
+        return max(self._levels(change), default=0)
+
+    def _levels(self, change: list[int]) -> Iterator[int]:
+        level = 0
+        for number, difference in enumerate(change):
+            level += difference
+            yield level + self._inner.get(number, 0)
+
+    def _root(self, name: str) -> str:
+        while name in self._of:
+            name = self._of[name]
+        return name

@@ -1,0 +1,129 @@
+"""Work rules: the floating-point operations of an op, from the types of its inputs and outputs.
+
+A rule is defined in the file of the op's family, beside its shape rule. It gets all types by slot, those of outputs as
+well, and gives a number of operations:
+
+    @work_rule("mul")
+    def _mul_work(op: Op, types: Types) -> float:
+        return 2.0 * elements(types, "X") * one(types, "Y").shape[-1]
+
+An addition, a multiplication, a comparison and a function such as `exp` count as one operation each, so a product of
+matrices [n, k] and [k, m] has 2 n k m. An op without a rule has one operation for each element of its largest input or
+output; one that only moves numbers, or makes them without arithmetic, has none. A gradient op without a rule of its own
+has, for each gradient that it makes of the inputs in `factors`, as many operations as the op that it belongs to.
+
+Dims of -1 have to be replaced by numbers first. Types that are not known count nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.offered import failed_rule, rule_error
+from pstranspile.ops.schema import OpSchema, require_own
+from pstranspile.ops.shapes import Types, Unknown
+
+WorkRule: TypeAlias = Callable[[Op, Types], float]
+"""A function from an op and the types of its inputs and outputs, by slot, to its number of operations."""
+
+NO_VARIABLE = "@EMPTY@"
+"""The name that stands for a gradient which is not made."""
+
+
+class _Stated(NamedTuple):
+    """The rule of an op type. The gradient of each input slot in `factors` costs as much as the op."""
+
+    rule: WorkRule
+    factors: tuple[str, ...]
+
+
+_RULES: dict[str, _Stated] = {}
+
+
+def work_rule(*op_types: str, factors: str = "X Y") -> Callable[[WorkRule], WorkRule]:
+    """Registers the decorated function as the work rule of these op types.
+
+    `factors` names the input slots whose gradients cost as much as the op itself.
+    """
+
+    def register(rule: WorkRule) -> WorkRule:
+        for op_type in op_types:
+            if op_type in _RULES:
+                raise ValueError(f"op type {op_type} has two work rules")
+            require_own(op_type, "a work rule", rule.__module__)
+            _RULES[op_type] = _Stated(rule, tuple(factors.split()))
+        return rule
+
+    return register
+
+
+def elements(types: Types, slot: str) -> int:
+    """The number of elements of all known variables of a slot."""
+    return sum(prod(each.shape) for each in types.get(slot, ()) if each is not None and each.shape)
+
+
+def bytes_of(tensor: TensorType | None) -> int:
+    """The size of a tensor in bytes, 0 if its type is not known."""
+    return prod(tensor.shape) * tensor.dtype.size if tensor is not None and tensor.shape else 0
+
+
+def operations(op: Op, inputs: Types, outputs: Types) -> float:
+    """The number of floating-point operations of an op with inputs and outputs of these types, by slot."""
+    stated = _RULES.get(op.type)
+    schema = schema_of(op.type)
+    try:
+        if stated is not None and schema is not None:
+            return _of_rule(schema, stated.rule, op, {**inputs, **outputs})
+        forward = _RULES.get(schema.forward) if schema is not None else None
+        if forward is not None and schema is not None:
+            types = {**inputs, **{slot[:-5]: types for slot, types in inputs.items() if slot.endswith("@GRAD")}}
+            each = _of_rule(schema, forward.rule, op, types)
+            return each * sum(_makes(op, f"{slot}@GRAD") for slot in forward.factors)
+    except Unknown:
+        return 0.0
+    facts = facts_of(op.type)
+    if facts.numbers in ("moved", "in_order") or facts.communicates or facts.looks_up or not op.inputs:
+        return 0.0
+    return float(max((elements(types, slot) for types in (inputs, outputs) for slot in types), default=0))
+
+
+def _of_rule(schema: OpSchema, rule: WorkRule, op: Op, types: Types) -> float:
+    """What a rule gives. In a rule of another package whatever goes wrong is a finding about that package."""
+    if schema.is_built_in:
+        return rule(op, types)
+    try:
+        made: object = rule(op, types)
+    except (Unknown, DiagnosticError):
+        raise
+    except (Exception, SystemExit) as reason:
+        raise failed_rule(op, "work rule", reason) from reason
+    if not isinstance(made, int | float) or not 0 <= made < float("inf"):
+        raise rule_error(op, "work rule", f"gives {made!r}, not a number of operations")
+    return float(made)
+
+
+def _makes(op: Op, slot: str) -> bool:
+    """Whether a gradient op makes the gradient of a slot."""
+    return any(name != NO_VARIABLE for name in op.outputs.get(slot, ()))
+
+
+def touched(op: Op, inputs: Types, outputs: Types) -> float:
+    """The number of bytes that an op with these types reads and writes.
+
+    An op whose result is its input with other dims touches nothing; a lookup reads as much of its table as it writes.
+    """
+    facts = facts_of(op.type)
+    if facts.numbers == "in_order":
+        return 0.0
+    written = _size(outputs)
+    read = _size({slot: types for slot, types in inputs.items() if slot != facts.looks_up})
+    return float(read + written + (written if facts.looks_up and facts.looks_up in inputs else 0))
+
+
+def _size(types: Mapping[str, tuple[TensorType | None, ...]]) -> int:
+    return sum(bytes_of(each) for several in types.values() for each in several)
