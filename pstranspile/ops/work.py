@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
@@ -97,7 +97,7 @@ def _of_rule(schema: OpSchema, rule: WorkRule, op: Op, types: Types) -> float:
     if schema.is_built_in:
         return rule(op, types)
     try:
-        made: object = rule(op, types)
+        made = cast(object, rule(op, types))
     except (Unknown, DiagnosticError):
         raise
     except (Exception, SystemExit) as reason:
