@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.cost.predicted import PlanCost, cost
+    from pstranspile.compiler.cost.sweep import Sweep, sweep
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
@@ -76,6 +77,7 @@ _API = {
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
+    "Sweep": "compiler.cost.sweep:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis.facts:analyze",
     "check": "proof.check:check",
@@ -103,6 +105,7 @@ _API = {
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
+    "sweep": "compiler.cost.sweep:sweep",
     "verify": "compiler.verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
@@ -138,6 +141,7 @@ __all__ = [
     "Scenario",
     "Scope",
     "SelectedRows",
+    "Sweep",
     "Var",
     "analyze",
     "check",
@@ -165,6 +169,7 @@ __all__ = [
     "save_feeds",
     "save_variables",
     "simulate",
+    "sweep",
     "verify",
 ]
 

@@ -115,6 +115,8 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "pserver": ("text", COMPILED.pserver),
     "check": ("module", lambda value: check(value, JOB)),
     "cost": ("compiled", ps.cost),
+    "sweep": ("module", lambda value: ps.sweep(value, JOB)),
+    "sweep, job": ("job", lambda value: ps.sweep(MODULE, value)),
     "check, plan": ("None", lambda value: check(MODULE, JOB, steps=1, plan=value)),
     "make_feeds": ("program", lambda value: make_feeds(value, 1, 2)),
     "diff": ("module program text path", lambda value: ps.diff(value, MODULE)),

@@ -34,8 +34,9 @@ class MachineCost(NamedTuple):
     """The cost of a step on a machine, or on each of `alike` machines.
 
     `operations` are floating-point operations, `touched` the bytes that ops read and write, `moved` those that go to
-    other machines and come from them, in so many `messages`. `held` are the bytes of variables that outlive a step
-    (parameters, and states of optimizers), `peak` the most bytes of other values at one time.
+    other machines and come from them, in so many `messages` (in modes without servers, on average). `held` are the
+    bytes of variables that outlive a step (parameters, and states of optimizers), `peak` the most bytes of other values
+    at one time.
     """
 
     machine: str
@@ -43,7 +44,7 @@ class MachineCost(NamedTuple):
     operations: float
     touched: float
     moved: float
-    messages: int
+    messages: float
     held: int
     peak: int
 
@@ -148,9 +149,9 @@ def _machines(compiled: Compiled, found: PlanCost, counts: IdCounts | None) -> t
     trainer = compiled.trainer(0).main
     step = step_cost(trainer, rows, example=compiled.source.example, held_rows=dict.fromkeys(elsewhere, 0))
     moved = sum(server.moved for server in found.servers) / plan.trainers
-    messages = sum(map(_messages, trainer.main_block.ops))
+    messages = float(sum(_messages(op) for op in trainer.main_block.ops))
     if not plan.pservers:
-        moved = 2.0 * sum(_summed(op, trainer) for op in trainer.main_block.ops)
+        moved, messages = _of_collectives(trainer, plan.trainers)
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
     loops = step.loops
     arriving = _rows_that_arrive(plan, compiled.source.main, rows, counts)
@@ -162,7 +163,7 @@ def _machines(compiled: Compiled, found: PlanCost, counts: IdCounts | None) -> t
     return tuple(machines), loops
 
 
-def _cost(machine: str, count: int, step: StepCost, moved: float, messages: int) -> MachineCost:
+def _cost(machine: str, count: int, step: StepCost, moved: float, messages: float) -> MachineCost:
     return MachineCost(machine, count, step.operations, step.touched, moved, messages, step.held, step.peak)
 
 
@@ -173,19 +174,22 @@ def _names(trainers: int) -> str:
 def _messages(op: Op, endpoint: str = "") -> int:
     """The messages that an op of a trainer sends to all servers, or to one, and those that answer it."""
     facts = facts_of(op.type)
-    if facts.communicates == "collective":
-        return 2
     if facts.communicates != "request":
         return 0
     names = (*strings_attr(op, "epmap"), *strings_attr(op, "endpoints"))
     return (2 if facts.receives else 1) * (names.count(endpoint) if endpoint else len(names))
 
 
-def _summed(op: Op, program: Program) -> int:
-    """The bytes that a collective op gives to other trainers: those of its input, of known dims."""
-    if facts_of(op.type).communicates != "collective":
-        return 0
-    return sum(bytes_of(var.tensor) for name in op.input_names if (var := program.find_var(name)) is not None)
+def _of_collectives(program: Program, trainers: int) -> tuple[float, float]:
+    """The bytes and the messages of a trainer in the collective ops of a step, on average.
+
+    One of the trainers sums a value: the others send it theirs, and get the sum. Dims have to be known.
+    """
+    ops = [op for op in program.main_block.ops if facts_of(op.type).communicates == "collective"]
+    variables = [program.find_var(name) for op in ops for name in op.input_names]
+    size = sum(bytes_of(var.tensor) for var in variables if var is not None)
+    each = 4 * (trainers - 1) / trainers  # half of them sent, half received; each message has two ends
+    return each * size, each * len(ops)
 
 
 def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts | None) -> dict[str, int]:
@@ -210,8 +214,8 @@ def cost_text(cost: PlanCost) -> str:
     plan = cost.plan
     unit = "an exchange" if plan.geo else "a step"
     ids = "ids as they were counted" if cost.counted_ids else "all ids as frequent"
-    machines, rows = cluster_of(plan.trainers, len(plan.pservers)), counted(cost.batch_rows, "row")
-    lines = [f"{machines} ({plan.mode}), {rows} a batch of a trainer, {ids}", ""]
+    size, rows = cluster_of(plan.trainers, len(plan.pservers)), counted(cost.batch_rows, "row")
+    lines = [f"{size} ({plan.mode}), {rows} a batch of a trainer, {ids}", ""]
     if cost.servers:
         busiest = cost.busiest
         lines.insert(
@@ -224,27 +228,28 @@ def cost_text(cost: PlanCost) -> str:
             (each.endpoint, f"{each.slices:,}", f"{each.held:,}", f"{each.moved:,.0f}", f"{cost.of_mean(each):.2f}")
             for each in cost.servers
         ]
-        lines += [*_columns(table), ""]
-    columns = [("machine", "operations", "bytes touched", "bytes moved", "messages", "bytes held", "peak of a step")]
-    columns += [
+        lines += [*columns(table), ""]
+    machines = [("machine", "operations", "bytes touched", "bytes moved", "messages", "bytes held", "peak of a step")]
+    machines += [
         (
             each.machine,
             f"{each.operations:,.0f}",
             f"{each.touched:,.0f}",
             f"{each.moved:,.0f}",
-            f"{each.messages:,}",
+            f"{each.messages:,.0f}",
             f"{each.held:,}",
             f"{each.peak:,}",
         )
         for each in cost.machines
     ]
-    lines += _columns(columns) if cost.machines else []
+    lines += columns(machines) if cost.machines else []
     if cost.loops:
         lines += ["", f"{counted(cost.loops, 'op')} of a trainer with a block, counted as if the block ran once"]
     return "\n".join(lines) + "\n"
 
 
-def _columns(table: Sequence[Sequence[str]]) -> list[str]:
+def columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, the first column aligned at the left, the others at the right."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error, shell_line
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import Location
+from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
@@ -24,6 +25,7 @@ from pstranspile.tools.cli.common import (
     write_text,
 )
 from pstranspile.tools.cli.findings import errors_as_json
+from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written import folder_name
 
 if TYPE_CHECKING:
@@ -43,10 +45,13 @@ def run(arguments: Sequence[str]) -> int:
     if options.cost and (options.output is not None or options.against is not None):
         other = "-o" if options.output is not None else "--against"
         parser.error(f"{other} is for a plan; what --cost prints is no plan")
+    if options.sweep and (options.output is not None or options.against is not None or options.cost or options.plan):
+        parser.error("--sweep is for a job whose numbers of machines vary, and prints no plan")
+    numbers = _swept(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
     with errors_as_json(options.json):
-        return _plan(options)
+        return _sweep(options, numbers) if numbers else _plan(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --config job.toml --json",
             "net.ir --config job.toml --set split_method=cost --set id_counts=ids.json --cost",
             "net.ir --config job.toml --against out",
+            "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
         ],
     )
     add_input(parser)
@@ -79,6 +85,13 @@ def _parser() -> argparse.ArgumentParser:
         help="print what a step costs instead of the plan: the bytes that each server moves, and the operations, bytes "
         "and memory of each machine; --set batch_rows=N says how many rows a trainer's batch has (default: 512), "
         "--set id_counts=FILE how often ids come",
+    )
+    group.add_argument(
+        "--sweep",
+        metavar="KEY=N..M",
+        nargs="+",
+        default=[],
+        help="print what a step costs with other numbers of machines instead of the plan: pservers=1..8 trainers=2,4,8",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
     return parser
@@ -119,6 +132,39 @@ def _print_cost(result: Compiled, *, as_json: bool) -> int:
 
     found = cost(result)
     sys.stdout.write(json_text(cost_json(found)) if as_json else f"{found}\n")
+    return 0
+
+
+_NUMBERS = Pattern(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?")
+
+
+def _swept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, list[int]]:
+    """The numbers of `--sweep` by key; the job begins with the first ones. Wrong usage for anything else."""
+    result: dict[str, list[int]] = {}
+    for word in options.sweep:
+        key, equals, text = word.partition("=")
+        if key not in ("pservers", "trainers") or not equals or key in result:
+            parser.error(f"--sweep {word}: give pservers=1..8 or trainers=2,4,8, each once")
+        numbers: list[int] = []
+        for part in text.split(","):
+            match = _NUMBERS.fullmatch(part)
+            least, most = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+            if least > most:
+                parser.error(f"--sweep {word}: {part!r} is no number or range of numbers, such as 4 or 1..8")
+            numbers += range(least, most + 1)
+        result[key] = numbers
+        setattr(options, key, str(numbers[0]))
+    return result
+
+
+def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
+    """Prints the costs with these numbers of machines. Raises DiagnosticError or Reported."""
+    loaded = load_with_job(options)
+    report(loaded.warnings, [loaded.module.source])
+    from pstranspile.compiler.cost.sweep import sweep, sweep_json
+
+    found = sweep(loaded.module, loaded.job, **numbers)
+    sys.stdout.write(json_text(sweep_json(found)) if options.json else f"{found}\n")
     return 0
 
 

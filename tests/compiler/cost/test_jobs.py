@@ -1,5 +1,6 @@
 """Jobs that are placed by cost: they train as one machine does, and the busiest server is the least busy."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pstranspile.runtime.run.step_feeds import inputs_of
 from pstranspile.tools.cli import main
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+ROWS_FED = 8
 ROWS = (40, 700, 5000)
 """The heights of the tables."""
 
@@ -136,7 +138,7 @@ def test_a_mode_without_servers_has_the_cost_of_its_trainers():
 def test_messages_and_bytes_are_those_of_a_run(name: str, mode: str):
     """Of two more steps of a simulated cluster, whose batches have no id twice."""
     module = ps.load(EXAMPLES / f"{name}.ir")
-    compiled = ps.compile(module, ps.Job(pservers=2, trainers=2, mode=mode, batch_rows=8))
+    compiled = ps.compile(module, ps.Job(pservers=2, trainers=2, mode=mode, batch_rows=ROWS_FED))
     predicted = ps.cost(compiled)
     (one, three) = (_traffic(compiled, steps) for steps in (1, 3))
     trainers = predicted.machines[0]
@@ -146,13 +148,36 @@ def test_messages_and_bytes_are_those_of_a_run(name: str, mode: str):
     assert moved == sum(server.moved for server in predicted.servers)
 
 
+@pytest.mark.parametrize("trainers", [1, 2, 3])
+def test_sums_without_servers_move_what_they_move_in_a_run(trainers: int):
+    compiled = ps.compile(ps.load(EXAMPLES / "linear_regression.ir"), ps.Job(trainers=trainers, mode="ddp"))
+    (trainer,) = ps.cost(compiled).machines
+    (one, three) = (_exchanged(compiled, steps) for steps in (1, 3))
+    messages, moved = ((after - before) / 2 for before, after in zip(one, three, strict=True))
+    assert (messages, moved) == pytest.approx((trainers * trainer.messages / 2, trainers * trainer.moved / 2))
+
+
+def _exchanged(compiled: ps.Compiled, steps: int) -> tuple[int, int]:
+    """The messages and the bytes of the sums of trainers."""
+    recorder = _recorded(compiled, steps)
+    found = {event.message: event.bytes for event in recorder.events if event.kind in ("piece", "total")}
+    return len(found), sum(found.values())
+
+
 def _traffic(compiled: ps.Compiled, steps: int) -> tuple[int, int]:
     """The messages and the bytes between the machines of a run."""
-    module = compiled.source
-    draw, feeds = np.random.default_rng(0), {}
-    for name in sorted(inputs_of(module.main)):
-        var = module.main.main_block.vars[name]
-        dims = (steps, 16, *var.shape[1:])
+    recorder = _recorded(compiled, steps)
+    found = traffic_of(recorder, tuple(name for name in compiled.roles() if name.startswith("pserver")))
+    messages = sum(each.to_server + each.from_server for each in found)
+    return messages, sum(each.bytes_to_server + each.bytes_from_server for each in found)
+
+
+def _recorded(compiled: ps.Compiled, steps: int) -> Recorder:
+    """The events of a run of a simulated cluster, with `ROWS_FED` rows for each trainer."""
+    main, draw, feeds = compiled.source.main, np.random.default_rng(0), {}
+    for name in sorted(inputs_of(main)):
+        var = main.main_block.vars[name]
+        dims = (steps, ROWS_FED * compiled.plan.trainers, *var.shape[1:])
         whole = var.dtype is not None and var.dtype.text.startswith("i")
         feeds[name] = draw.integers(0, 2, dims) if whole else draw.normal(size=dims).astype("float32")
     cluster = ps.Cluster(compiled.roles())
@@ -160,12 +185,42 @@ def _traffic(compiled: ps.Compiled, steps: int) -> tuple[int, int]:
     cluster.feed(feeds)
     cluster.run_to(steps)
     cluster.finish()
-    found = traffic_of(recorder, tuple(name for name in compiled.roles() if name.startswith("pserver")))
-    messages = sum(each.to_server + each.from_server for each in found)
-    return messages, sum(each.bytes_to_server + each.bytes_from_server for each in found)
+    return recorder
 
 
 # The commands.
+
+
+def test_a_sweep_has_the_costs_of_each_job(tmp_path: Path):
+    given = job("RoundRobin", skewed(tmp_path))
+    found = ps.sweep(net(), given, pservers=[1, 2, 3, 4], trainers=[2, 5])
+    assert [(row.trainers, row.pservers) for row in found.rows] == [(t, s) for t in (2, 5) for s in (1, 2, 3, 4)]
+    costs = ps.cost(ps.compile(net(), job("RoundRobin", skewed(tmp_path), pservers=3)))
+    row = found.rows[2]
+    assert (row.server_moved, row.of_mean) == (costs.busiest.moved, costs.of_mean(costs.busiest))
+    assert row.server_held == max(machine.held for machine in costs.machines[1:])
+    assert (row.messages, row.trainer_peak) == (costs.machines[0].messages, costs.machines[0].peak)
+    for number in (2, 5):
+        of_number = [row for row in found.rows if row.trainers == number]
+        knees = [at for at, row in enumerate(of_number) if row.is_knee]
+        for at, (one, more) in enumerate(itertools.pairwise(of_number)):
+            if at < (knees or [3])[0]:
+                assert more.server_moved <= 0.95 * one.server_moved
+    assert "of the mean" in str(found).splitlines()[2]
+    assert repr(found) == "<Sweep sync: 8 combinations>"
+    (one,) = ps.sweep(net(), ps.Job(trainers=3, mode="ddp")).rows
+    assert (one.trainers, one.pservers, one.is_knee) == (3, 0, False)
+    assert "servers" not in str(ps.sweep(net(), ps.Job(trainers=3, mode="ddp")))
+
+
+def test_sweeps_that_are_none(tmp_path: Path):
+    given = job("RoundRobin", skewed(tmp_path))
+    with pytest.raises(ValueError, match="a number of machines"):
+        ps.sweep(net(), given, pservers=[0])
+    with pytest.raises(ValueError, match="1,000,000 combinations"):
+        ps.sweep(net(), given, pservers=range(1, 1001), trainers=range(1, 1001))
+    with pytest.raises(ps.JobError, match="no parameter servers"):
+        ps.sweep(net(), ps.Job(trainers=3, mode="ddp"), pservers=[1])
 
 
 @pytest.fixture
@@ -199,6 +254,32 @@ def test_from_data_to_a_plan_that_a_command_takes(folder: Path, capfd: pytest.Ca
     capfd.readouterr()
     assert main(["explain", "out", "--var", "embedding_2.w_0"]) == 0
     assert "split_method cost" in capfd.readouterr().out
+
+
+def test_the_command_sweeps(folder: Path, capfd: pytest.CaptureFixture[str]):
+    words = ["plan", "net.ir", "--set", "min_block_size=8", "--sweep", "pservers=1..2,4", "trainers=2"]
+    assert main(words) == 0
+    table = capfd.readouterr().out
+    assert table.startswith("mode sync, 512 rows a batch of a trainer; bytes in a step\n\ntrainers  servers")
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capfd.readouterr().out)["rows"]
+    assert [(row["trainers"], row["pservers"]) for row in rows] == [(2, 1), (2, 2), (2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pservers=4..2"], "'4..2' is no number or range of numbers"),
+        (["pservers=0"], "'0' is no number"),
+        (["servers=2"], "give pservers=1..8 or trainers=2,4,8, each once"),
+        (["pservers=1", "pservers=2"], "each once"),
+        (["pservers=1..2", "--cost"], "--sweep is for a job whose numbers of machines vary"),
+        (["pservers=1..2", "-o", "x.plan"], "prints no plan"),
+    ],
+)
+def test_wrong_usage_of_sweeps(words: list[str], said: str, folder: Path, capfd: pytest.CaptureFixture[str]):
+    assert main(["plan", "net.ir", "--sweep", *words]) == 2
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
