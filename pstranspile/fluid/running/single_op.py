@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import executor, proto
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.framework import Place
+from pstranspile.fluid.graph.values import dtype_of
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.places import Place
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.layers.draft import attributes

@@ -25,7 +25,7 @@ from pstranspile.cluster.net.terms import Terms
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.fluid.machines import ServerMachine, require_callable
-from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
