@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.machines.addresses import text_list
 from pstranspile.cluster.machines.server import Server, pairs
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, text_list
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar

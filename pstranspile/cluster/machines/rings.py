@@ -12,8 +12,7 @@ import numpy as np
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
 from pstranspile.cluster.machines.network import Machine, Network, Waiting
 from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
-from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_programs import TrainerRole
+from pstranspile.cluster.machines.trainer import Trainer, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Role, Var

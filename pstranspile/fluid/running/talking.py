@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cluster.machines.addresses import number_list, text_list
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
 from pstranspile.cluster.machines.network import Machine, Network, Scheduler
 from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, exchanges_messages
 from pstranspile.cluster.machines.server import listening_op
-from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_programs import TrainerRole
+from pstranspile.cluster.machines.trainer import Trainer, TrainerRole, number_list, text_list
 from pstranspile.cluster.net.process import Place
 from pstranspile.cluster.net.terms import Terms
 from pstranspile.compiler.job import Job
