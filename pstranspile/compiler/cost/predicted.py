@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.cost.balance import moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
-from pstranspile.compiler.cost.traffic import moved_by
 from pstranspile.compiler.plan.plan import Plan, row_width
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error
 from pstranspile.ir.expect import checked, expect
