@@ -12,7 +12,7 @@ import numpy as np
 from pstranspile.fluid.graph.values import dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
-from pstranspile.runtime.values.text import tensor_text
+from pstranspile.runtime.values import tensor_text
 
 
 class LoDTensor:

@@ -27,7 +27,7 @@ from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
-from pstranspile.runtime.run.fed_ids import Table, tables_of
+from pstranspile.runtime.run.feeds import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
 from pstranspile.runtime.values import Array
 

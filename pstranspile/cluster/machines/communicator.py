@@ -19,7 +19,7 @@ from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.machines.trainer import Communicator, Servers, Trainer, link_to, number_list
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.model import Op, Program
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows

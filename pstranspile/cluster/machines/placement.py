@@ -25,7 +25,7 @@ from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
 from pstranspile.runtime.large.forms import is_table, joined, selected
 from pstranspile.runtime.large.table import LargeTable, TableState, beside

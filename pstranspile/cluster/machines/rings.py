@@ -18,7 +18,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Role, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.facts import AllReduce
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import concat_rows
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy

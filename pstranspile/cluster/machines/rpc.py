@@ -20,7 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import DType
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import encode, refuse, write_file

@@ -28,7 +28,7 @@ from pstranspile.cluster.machines.script import (
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, Op, Program, Var
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.feeds import fetched
 from pstranspile.runtime.run.frame import Execution

@@ -37,7 +37,7 @@ from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.terms import Refused, step_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.step_feeds import stacked
 
 

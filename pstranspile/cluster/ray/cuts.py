@@ -22,7 +22,7 @@ from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.parts import Part, part_file, read_part, write_part
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.step_feeds import RowSource
 
 

@@ -19,7 +19,7 @@ from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run import run
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

@@ -31,7 +31,7 @@ from pstranspile.ir.model import MAIN, Op, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import Scope
 
 if TYPE_CHECKING:

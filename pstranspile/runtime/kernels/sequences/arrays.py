@@ -9,8 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
-from pstranspile.runtime.kernels.context import ExecutionContext, Value
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
 from pstranspile.runtime.values import Array, LoDTensor
 
