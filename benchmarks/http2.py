@@ -47,7 +47,7 @@ from pstranspile.cluster.net.http2 import (
     length_prefixed,
     write_header,
 )
-from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.types import DType

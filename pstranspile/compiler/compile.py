@@ -1,11 +1,14 @@
 """One compile: a module and a job in, the programs of every machine out.
 
 Emitted main programs carry their part in the cluster, as Fluid keeps it on its programs.
+
+What is found in a module before there is a job is found by the verifier, and by a trial: a compile for one synchronous
+server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,11 +21,12 @@ from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.make import placed_parameters
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors, weighed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, raise_errors, weighed
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
-from pstranspile.ir.model import Module, Role
+from pstranspile.ir.model import MAIN, Module, Role
 from pstranspile.ir.passes import Observer, Steps
+from pstranspile.ops import facts_of, is_optimizer
 
 if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile
@@ -245,3 +249,49 @@ def compile(
         with _mistakes_told(module):
             link_roles(roles, compiled.steps)
     return compiled
+
+
+_SERVER = "127.0.0.1:6174"
+"""The endpoint of the server of the trial, where nothing listens."""
+
+
+def well_formed(module: Module, *, strict: bool = False, allow: Collection[str] = ()) -> tuple[Diagnostic, ...]:
+    """The findings of the verifier about a module that is looked at, not run: what @startup leaves without a value is
+    an error. `strict` and `allow` as for `verify`.
+    """
+    from pstranspile.compiler.verify import verify
+
+    return verify(module, strict=strict, allow=allow, initialised_here=True)
+
+
+def refused_beyond(
+    module: Module, findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
+) -> tuple[Diagnostic, ...]:
+    """The findings of a compile for servers beyond those of `well_formed`: warnings, or errors where `strict`. A module
+    with errors is not compiled.
+    """
+    before = tuple(findings)
+    if any(finding.severity is Severity.ERROR for finding in before):
+        return ()
+    level = Severity.ERROR if strict else Severity.WARNING
+    known = {(d.code, d.message, d.location) for d in before}
+    more = [d for d in refused_by_compile(module) if (d.code, d.message, d.location) not in known]
+    return tuple(weighed((d._replace(severity=level) for d in more), allow=allow))
+
+
+def refused_by_compile(module: Module) -> tuple[Diagnostic, ...]:
+    """The errors of a compile for one synchronous server. One machine may run what it refuses.
+
+    None for a module that trains nothing, and for one whose machines talk to servers already.
+    """
+    main = module.programs.get(MAIN)
+    ops = [op for block in main.blocks for op in block.ops] if main is not None else []
+    if not any(is_optimizer(op) for op in ops):
+        return ()
+    if any(facts_of(kind).communicates in ("request", "server") for kind in {op.type for op in ops}):
+        return ()
+    try:
+        compile(module, Job(pservers=(_SERVER,), trainers=1))
+    except DiagnosticError as problem:
+        return tuple(finding for finding in problem.diagnostics if finding.severity is Severity.ERROR)
+    return ()

@@ -4,8 +4,8 @@ The names of `paddle.fluid` are those of `pstranspile.fluid.interface`, which is
 other parts of this package, as Fluid's network protocol and its arithmetic, are used without them.
 
 `graph` are programs that scripts change, `layers` what they call, `running` how an Executor feeds and runs them,
-`paddle` the names of Paddle 2.x, `launchers` what starts scripts as processes. `net` lets machines of Fluid take part
-in a job, `arithmetic` rounds as Fluid does.
+`paddle` the names of Paddle 2.x, `processes` what launchers start scripts as. `net` lets machines of Fluid take part in
+a job, `arithmetic` rounds as Fluid does.
 
 Other wings use `net.system` (FluidSystem) and `arithmetic`, named where a process begins, and `__main__`, the command
 for scripts. Read `executor.py` first.

@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from types import FunctionType, ModuleType
 from typing import Any
 
-from pstranspile.fluid.missing import Missing, fluid_names, has_parts, is_part, module_here
+from pstranspile.fluid.missing import Missing, fluid_names, has_parts, is_part, module_here, parts_in
 from pstranspile.fluid.running.flags import begin_script
 from pstranspile.fluid.running.older import change_libraries, give_bytes, give_names, give_numbers, give_unequal_rows
 from pstranspile.ir.diagnostics import nearest
@@ -127,7 +127,7 @@ def _modules_in(parent: str) -> list[str]:
     """The names, without the parent's, of the modules directly below a module of Paddle."""
     held = module_here(ours(parent))
     paths = getattr(import_module(held), "__path__", ()) if held is not None else ()
-    names = {found.name for found in iter_modules(paths)}
+    names = {found.name for found in iter_modules(paths)} | parts_in(ours(parent))
     if parent == "paddle":
         names.add("fluid")
     return sorted(name for name in names if not name.startswith("_"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.pruning import Recomputing
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import check_kind
 from pstranspile.fluid.missing import names_of_fluid

@@ -13,9 +13,8 @@ from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.executor import Executor, global_scope, plain_program
 from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.nodes import Graph
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.graph.vartype import Numbers
+from pstranspile.fluid.graph.values import Numbers, several
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT

@@ -11,15 +11,19 @@ import numpy as np
 
 from pstranspile.fluid.dataset import InMemoryDataset
 from pstranspile.fluid.executor import Scope as Scope
+from pstranspile.fluid.framework import CPUPlace as CPUPlace
+from pstranspile.fluid.framework import CUDAPinnedPlace as CUDAPinnedPlace
+from pstranspile.fluid.framework import CUDAPlace as CUDAPlace
+from pstranspile.fluid.framework import Place as Place
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
 from pstranspile.fluid.framework import is_compiled_with_xpu as is_compiled_with_xpu
-from pstranspile.fluid.graph import operator
+from pstranspile.fluid.graph.block import Operator as GraphOperator
 from pstranspile.fluid.graph.desc import AttrType as AttrType
 from pstranspile.fluid.graph.desc import BlockDesc as BlockDesc
 from pstranspile.fluid.graph.desc import OpDesc as OpDesc
 from pstranspile.fluid.graph.desc import VarDesc as VarDesc
 from pstranspile.fluid.graph.program import ProgramDesc as ProgramDesc
-from pstranspile.fluid.graph.vartype import numpy_name
+from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.inference import AnalysisConfig as AnalysisConfig
 from pstranspile.fluid.inference import AnalysisPredictor as AnalysisPredictor
 from pstranspile.fluid.inference import NativeConfig as NativeConfig
@@ -34,10 +38,6 @@ from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.lod_tensor import from_dlpack as from_dlpack
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.places import CPUPlace as CPUPlace
-from pstranspile.fluid.places import CUDAPinnedPlace as CUDAPinnedPlace
-from pstranspile.fluid.places import CUDAPlace as CUDAPlace
-from pstranspile.fluid.places import Place as Place
 from pstranspile.fluid.reader import EOFException as EOFException
 from pstranspile.fluid.running.flags import FLAGS, Flags
 from pstranspile.fluid.scope import ScopeVariable as Variable
@@ -128,7 +128,7 @@ def get_grad_op_desc(
     rule = gradient_rule(frozen.type)
     made = () if rule is None else rule(frozen, Wanted(frozenset(no_grad_set)))
     names = dict.fromkeys(name for each in made for name in (*each.input_names, *each.output_names) if SUFFIX in name)
-    return [operator.Operator(None, each).desc for each in made], {name: differentiated(name) for name in names}
+    return [GraphOperator(None, each).desc for each in made], {name: differentiated(name) for name in names}
 
 
 _ = Variable

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import unique_name
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.values import dtype_of, several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.workers import Workers

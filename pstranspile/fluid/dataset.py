@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.data.text_files import LONGEST
+from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.ir.warned import warn
-from pstranspile.runtime.values.text import fetched_text
+from pstranspile.runtime.values import fetched_text
 
 _ONE_BY_ONE = "samples are trained one by one, not merged into page views"
 

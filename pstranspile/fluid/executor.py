@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.communicator import warn_unused
-from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.framework import Place, default_main_program
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.graph.values import dtype_of, several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.places import Place
-from pstranspile.fluid.running.again import Again, Alike, form_of, of_any_rows
 from pstranspile.fluid.running.devices import (
     Devices,
     Fed,
@@ -29,15 +26,19 @@ from pstranspile.fluid.running.devices import (
     shares,
 )
 from pstranspile.fluid.running.feeding import (
+    Again,
+    Alike,
     Facts,
     as_lodtensor,
     facts_of,
     fed_names,
     fitting,
+    form_of,
     given,
     given_by_devices,
     joined,
     name_of,
+    of_any_rows,
     of_other_rows,
     together,
     wanted,

@@ -11,11 +11,11 @@ import numpy as np
 
 from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.executor import Executor, scope_guard
-from pstranspile.fluid.graph.vartype import Numbers
+from pstranspile.fluid.framework import CPUPlace, CUDAPlace
+from pstranspile.fluid.graph.values import Numbers
 from pstranspile.fluid.io import load_inference_model
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.places import CPUPlace, CUDAPlace
 from pstranspile.fluid.scope import Scope
 
 # Tensors of Fluid's inference engine: the inputs and outputs of predictors.

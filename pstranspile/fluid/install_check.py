@@ -9,9 +9,8 @@ import numpy as np
 from pstranspile.fluid import layers, optimizer, unique_name
 from pstranspile.fluid.compiler import CompiledProgram
 from pstranspile.fluid.executor import Executor, scope_guard
-from pstranspile.fluid.framework import Program, cpu_places, program_guard
+from pstranspile.fluid.framework import CPUPlace, Program, cpu_places, program_guard
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.places import CPUPlace
 from pstranspile.fluid.scope import Scope
 
 L: Any = layers

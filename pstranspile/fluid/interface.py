@@ -31,6 +31,9 @@ from pstranspile.fluid.dataset import QueueDataset as QueueDataset
 from pstranspile.fluid.executor import Executor as Executor
 from pstranspile.fluid.executor import global_scope as global_scope
 from pstranspile.fluid.executor import scope_guard as scope_guard
+from pstranspile.fluid.framework import CPUPlace as CPUPlace
+from pstranspile.fluid.framework import CUDAPinnedPlace as CUDAPinnedPlace
+from pstranspile.fluid.framework import CUDAPlace as CUDAPlace
 from pstranspile.fluid.framework import Program as Program
 from pstranspile.fluid.framework import Variable as Variable
 from pstranspile.fluid.framework import cpu_places as cpu_places
@@ -59,9 +62,6 @@ from pstranspile.fluid.lod_tensor import create_random_int_lodtensor as create_r
 from pstranspile.fluid.metrics import WeightedAverage as WeightedAverage
 from pstranspile.fluid.param_attr import ParamAttr as ParamAttr
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
-from pstranspile.fluid.places import CPUPlace as CPUPlace
-from pstranspile.fluid.places import CUDAPinnedPlace as CUDAPinnedPlace
-from pstranspile.fluid.places import CUDAPlace as CUDAPlace
 from pstranspile.fluid.scope import Scope as Scope
 from pstranspile.fluid.transpiler import Collective as Collective
 from pstranspile.fluid.transpiler import DistributeTranspiler as DistributeTranspiler

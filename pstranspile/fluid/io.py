@@ -18,10 +18,9 @@ import numpy as np
 from pstranspile.cluster.checkpoint.inference import MODEL, inference_program
 from pstranspile.fluid.executor import global_scope, plain_program
 from pstranspile.fluid.framework import default_main_program, program_guard
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.values import VarType, several
 from pstranspile.fluid.graph.variable import Parameter, Variable
-from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.layers.nn import scale
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.paddle.reader import ComposeNotAligned as ComposeNotAligned

@@ -8,10 +8,9 @@ from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program, default_startup_program
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.values import dtype_of, several
 from pstranspile.fluid.graph.variable import Parameter, Variable
-from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of

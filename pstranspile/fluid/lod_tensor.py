@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.graph.vartype import dtype_of, numpy_name, vartype_of
+from pstranspile.fluid.graph.values import dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
-from pstranspile.runtime.values.text import tensor_text
+from pstranspile.runtime.values import tensor_text
 
 
 class LoDTensor:
@@ -97,7 +97,7 @@ class LoDTensor:
 
     def _place(self) -> Any:
         """The place on which the script has put the tensor."""
-        from pstranspile.fluid.places import CPUPlace
+        from pstranspile.fluid.framework import CPUPlace
 
         return self.place or CPUPlace()
 

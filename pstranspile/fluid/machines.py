@@ -29,9 +29,9 @@ from pstranspile.cluster.net.tls import read_credentials, require_guarded
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.fluid.communicator import communicator_settings, is_launched, note_serving, trainers_ended
-from pstranspile.fluid.graph.in_cluster import TEST
+from pstranspile.fluid.graph.program import TEST
 from pstranspile.fluid.net.system import FluidSystem
-from pstranspile.fluid.running.interrupts import end_as_interrupted, interrupted, naming_wait
+from pstranspile.fluid.running.failures import end_as_interrupted, interrupted, naming_wait
 from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
 from pstranspile.ir.diagnostics import DiagnosticError, error, lasting
 from pstranspile.ir.json_text import json_text

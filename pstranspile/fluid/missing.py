@@ -39,6 +39,8 @@ _HOLDS = {
     "incubate.fleet.utils": (
         "incubate.fleet.utils.fleet_barrier_util incubate.fleet.utils.fleet_util incubate.fleet.utils.hdfs"
     ),
+    "launch": "paddle.distributed.fleet.launch paddle.distributed.launch",
+    "launch_ps": "paddle.distributed.launch_ps",
     "layer_helper": "layer_helper_base",
     "layers.collective": "layers.device",
     "layers.distributions": "paddle.distribution",
@@ -47,9 +49,10 @@ _HOLDS = {
     "layers.ops": "layers.layer_function_generator",
     "metrics": "average",
     "paddle.distributed.fleet.metrics": "paddle.distributed.fleet.metrics.metric",
-    "paddle.distributed.fleet.role_maker": "paddle.distributed.fleet.base paddle.distributed.fleet.base.role_maker",
+    "paddle.distributed.fleet.one_fleet": (
+        "paddle.distributed.fleet.base paddle.distributed.fleet.base.role_maker paddle.distributed.fleet.role_maker"
+    ),
     "paddle.distributed.fleet.utils": "paddle.distributed.fleet.utils.ps_util",
-    "paddle.distributed.launch": "paddle.distributed.fleet.launch",
     "paddle.framework": "paddle.device",
     "paddle.io": "paddle.incubate.hapi.distributed",
     "paddle.optimizer": "paddle.regularizer",
@@ -66,7 +69,7 @@ _HOLDS = {
         "transpiler.details.checkport transpiler.details.program_utils transpiler.details.ufind "
         "transpiler.details.vars_distributed"
     ),
-    "transpiler.distribute_transpiler": "transpiler.geo_sgd_transpiler transpiler.ps_dispatcher",
+    "transpiler.distribute_transpiler": "transpiler.collective transpiler.geo_sgd_transpiler transpiler.ps_dispatcher",
     "wrapped_decorator": "annotations",
 }
 """Modules of this package that have the contents of several of Fluid's modules, each with those that have no file of
@@ -181,6 +184,12 @@ def has_parts(dotted: str) -> bool:
     return any(part.startswith(f"{dotted.removeprefix(HERE + '.')}.") for part in _HOLDER)
 
 
+def parts_in(dotted: str) -> set[str]:
+    """The names of the modules directly below a module under `pstranspile.fluid` that have no file of their own."""
+    above = dotted.removeprefix(HERE).lstrip(".")
+    return {part.rpartition(".")[2] for part in _HOLDER if part.rpartition(".")[0] == above}
+
+
 def is_part(dotted: str) -> bool:
     """Whether a module under `pstranspile.fluid` has no file of its own, and no modules below it."""
     return dotted.removeprefix(f"{HERE}.") in _HOLDER and not has_parts(dotted)
@@ -205,6 +214,11 @@ class _PartFinder(MetaPathFinder, Loader):
         """Restores the module's own specification. The module's code has already been run."""
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
+
+    def get_code(self, fullname: str) -> Any:
+        """The code of the module that has the contents, for `python -m`."""
+        holder = find_spec(f"{HERE}.{_HOLDER[fullname.removeprefix(f'{HERE}.')]}")
+        return None if holder is None or holder.loader is None else holder.loader.get_code(holder.name)  # type: ignore[attr-defined]
 
 
 sys.meta_path.append(_PartFinder())

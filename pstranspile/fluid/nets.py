@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid import layers
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.layers.adapt import adapt
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import sequence

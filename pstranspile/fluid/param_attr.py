@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.frontends.layers import parameters as core
 from pstranspile.frontends.layers.draft import Draft

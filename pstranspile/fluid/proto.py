@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.graph.vartype import VarType as VarType
+from pstranspile.fluid.graph.values import VarType as VarType
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.protobuf_schema import MESSAGES as SCHEMA
 from pstranspile.frontends.protobuf_schema import Field, message_classes

@@ -15,7 +15,7 @@ from pstranspile.fluid.dataloader import Dataset as Dataset
 from pstranspile.fluid.dataloader import MapLoader, loader_ops
 from pstranspile.fluid.dataloader import data_loader_unique_name_generator as data_loader_unique_name_generator
 from pstranspile.fluid.dataloader import default_collate_fn as default_collate_fn
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.diagnostics import DiagnosticError, error

@@ -35,7 +35,7 @@ from pstranspile.proof.meanings import TRAINERS, Machines, Meaning, compares_row
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
 from pstranspile.proof.workload import Given, in_doubles, metrics_of, sums_of, values_in_doubles
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows

@@ -16,7 +16,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import OpRole
 from pstranspile.proof.workload import Workload
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.feeds import check_feeds

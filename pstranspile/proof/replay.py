@@ -25,7 +25,7 @@ from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.workload import Given
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import own_copy

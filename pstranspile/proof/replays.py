@@ -32,7 +32,7 @@ from pstranspile.proof.replay import (
 from pstranspile.proof.report import OWN_NORM, Applied, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import Given
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import nothing_of
 from pstranspile.runtime.values import SelectedRows

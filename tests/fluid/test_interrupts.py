@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from pstranspile.cluster.net import foreign
-from pstranspile.fluid.running.interrupts import naming_wait
-from pstranspile.fluid.running.tracebacks import line_of_script
+from pstranspile.fluid.running.failures import line_of_script, naming_wait
 from pstranspile.fluid.running.workers import Workers
 from tests.ports import free_ports
 from tests.terminal import interrupts
@@ -344,12 +343,12 @@ sys.meta_path.insert(0, Interrupting())
     ("command", "module"),
     [
         ("pstranspile.fluid", "pstranspile.fluid.missing"),
-        ("pstranspile.fluid", "pstranspile.fluid.session"),
+        ("pstranspile.fluid", "pstranspile.fluid.__main__"),
         ("pstranspile.fluid", "pstranspile.fluid.framework"),
         ("pstranspile.fluid.launch", "pstranspile.fluid.missing"),
-        ("pstranspile.fluid.launch", "pstranspile.fluid.launchers.processes"),
-        ("pstranspile.fluid.launch_ps", "pstranspile.fluid.launchers.processes"),
-        ("pstranspile fluid", "pstranspile.fluid.session"),
+        ("pstranspile.fluid.launch", "pstranspile.fluid.processes"),
+        ("pstranspile.fluid.launch_ps", "pstranspile.fluid.processes"),
+        ("pstranspile fluid", "pstranspile.fluid.__main__"),
         ("pstranspile fluid", "pstranspile.tools.cli.fluid"),
         ("pstranspile run", "pstranspile.tools.cli.run"),
     ],

@@ -11,8 +11,7 @@ import pytest
 import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.paddle.distributed import InMemoryDataset, ParallelEnv, get_rank
-from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
-from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet, PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from tests.fluid.running import SCRIPTS, fresh, printed
 from tests.fluid.test_clusters import launched, numbers

@@ -14,7 +14,7 @@ from textwrap import indent
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.launchers.launch import parser
+from pstranspile.fluid.launch import parser
 from pstranspile.fluid.transpiler import DistributeTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.fluid.running import fresh

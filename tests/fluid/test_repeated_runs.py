@@ -10,7 +10,7 @@ import pytest
 
 import pstranspile as ps
 import pstranspile.fluid as fluid
-from pstranspile.fluid.running.again import Again
+from pstranspile.fluid.running.feeding import Again
 from pstranspile.runtime.run.prepared import latest_of
 from tests.fluid.running import fresh
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.running.tracebacks import rendered, traceback_of
+from pstranspile.fluid.running.failures import rendered, traceback_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from tests.fluid.running import RECORDED, SCRIPTS, fresh, printed

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.fluid.session import parsed
+from pstranspile.fluid.__main__ import parsed
 from pstranspile.ir.diagnostics import MAX_FINDINGS
 from pstranspile.ir.file_kinds import kind_of
 from pstranspile.tools.cli import main

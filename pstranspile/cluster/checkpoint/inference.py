@@ -39,7 +39,7 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables
 from pstranspile.runtime.files.variables import load_variables, persistable_names
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import selected, together
 from pstranspile.runtime.run.files import fitting, read_initial
 from pstranspile.runtime.values import SelectedRows

@@ -25,7 +25,7 @@ from pstranspile.ir.model import Block, Location, Module, Op, Program, TensorTyp
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.values.encoding import (
     decode_tensor,
     encode,

@@ -17,7 +17,7 @@ from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import (
     TablePart,
     is_table,

@@ -35,7 +35,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular, require_local
 from pstranspile.runtime.files.outputs import exchange, work_folder
 from pstranspile.runtime.files.variables import safetensors_pieces, tensors_from_bytes
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import Stream, TablePart, rows_from, streams_of, written
 from pstranspile.runtime.run.step_feeds import Dealing
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows

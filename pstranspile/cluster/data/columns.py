@@ -14,7 +14,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error,
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.feeds import declared, near
 from pstranspile.runtime.run.seeds import divided
 from pstranspile.runtime.run.step_feeds import LeftOut, inputs_of

@@ -13,7 +13,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of
 from pstranspile.runtime.run.batch import part_of, rows_of
-from pstranspile.runtime.run.fed_ids import row_of
+from pstranspile.runtime.run.feeds import row_of
 from pstranspile.runtime.values import Array, LoDTensor
 
 

@@ -17,8 +17,7 @@ from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.files.python_file import calling, function_of
 from pstranspile.runtime.run.batch import rows_of
-from pstranspile.runtime.run.fed_inputs import FedInputs
-from pstranspile.runtime.run.feeds import declared, mismatch, overwritten_inputs
+from pstranspile.runtime.run.feeds import FedInputs, declared, mismatch, overwritten_inputs
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, array_of
 

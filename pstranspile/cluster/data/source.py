@@ -1,4 +1,7 @@
-"""The data that programs are fed, as users name it: files of rows, or iterables of Python."""
+"""The data that programs are fed, as users name it: files of rows, or iterables of Python.
+
+Rows whose ids are not those of a table in which the program looks them up can't be fed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import NAN, ODD, Chunk, Column, Input, Taken, inputs, joined, odd_rows
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
-from pstranspile.cluster.data.id_ranges import without_unknown_ids
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader, lines_of, read_block
 from pstranspile.cluster.machines.feeding import share, share_of
@@ -25,7 +27,7 @@ from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
-from pstranspile.runtime.run.fed_ids import Table, tables_of
+from pstranspile.runtime.run.feeds import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
 from pstranspile.runtime.values import Array
 
@@ -837,3 +839,35 @@ class _Rows:
     def look_up(self, tables: Mapping[str, Sequence[Table]]) -> None:
         """From now on rows are bad that hold ids for which one of these tables, by input, has no row."""
         self._tables = tables
+
+
+def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[Table]]) -> Chunk:
+    """The rows of a unit, of which those are bad that hold an id for which a table has no row."""
+    reasons: dict[int, str] = {}
+    for name, known in tables.items():
+        column = chunk.columns.get(name)
+        if column is None or column.values.dtype.kind != "i":
+            continue
+        for table in known:
+            wrong = table.outside(column.values)
+            if wrong is None:
+                continue
+            good = chunk.good
+            places = np.argwhere(wrong)
+            for row, place in zip(_rows_of(column, places[:, 0]).tolist(), places.tolist(), strict=True):
+                reasons.setdefault(int(good[row]), table.describe(name, int(column.values[tuple(place)])))
+    if not reasons:
+        return chunk
+    lines = lines_of(read_block(unit)).numbers if unit.size else None
+    bad: dict[int, LeftOut] = {}
+    for row, reason in sorted(reasons.items()):
+        line = 0 if lines is None else unit.line + int(lines[row]) + 1
+        bad[row] = LeftOut(unit.file, unit.first + row + 1, reason, line)
+    return chunk.without(bad)
+
+
+def _rows_of(column: Column, elements: Array) -> Array:
+    """The rows to which elements of a column's first dim belong."""
+    for level in reversed(column.offsets):
+        elements = np.searchsorted(level, elements, side="right") - 1
+    return elements

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
-from pstranspile.cluster.machines.addresses import number_list, text_list
 from pstranspile.cluster.machines.rings import kind_of, ring_of
 from pstranspile.cluster.machines.script import exchanges_messages, is_collective
 from pstranspile.cluster.machines.server import Server, listening_op
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, number_list, text_list
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, listed, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import MAIN, Op, Program, Role

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from pstranspile.cluster.machines.addresses import link_to, text_list
 from pstranspile.cluster.machines.asynchronous import AsynchronousServer, GeoServer
 from pstranspile.cluster.machines.checks import (
     by_kind,
@@ -47,8 +46,7 @@ from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, is_collective
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.synchronous import SynchronousServer
-from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
+from pstranspile.cluster.machines.trainer import Forms, Trainer, link_to, sends_values, text_list
 from pstranspile.ir.diagnostics import cluster_of
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import checked, expect_number, expect_word, wrong_type

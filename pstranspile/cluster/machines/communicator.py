@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.machines.addresses import Servers, link_to, number_list
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.message import FETCH_BARRIER, GET, GET_ROWS, NOTIFY, SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.network import Link, Machine, Waiting
@@ -17,10 +16,10 @@ from pstranspile.cluster.machines.placement import Placement, cut, merged
 from pstranspile.cluster.machines.rpc import Request, checked, counts_steps, make_rpc, report, requests_of, send_targets
 from pstranspile.cluster.machines.script import Action, Blocked, Exchange, Replies, find_exchanges
 from pstranspile.cluster.machines.server import Server, pairs
-from pstranspile.cluster.machines.trainer import Communicator, Trainer
+from pstranspile.cluster.machines.trainer import Communicator, Servers, Trainer, link_to, number_list
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.model import Op, Program
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows

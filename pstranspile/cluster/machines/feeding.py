@@ -14,8 +14,7 @@ from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
-from pstranspile.runtime.run.fed_inputs import FedInputs
-from pstranspile.runtime.run.feeds import near
+from pstranspile.runtime.run.feeds import FedInputs, near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, divided
 from pstranspile.runtime.run.step_feeds import (

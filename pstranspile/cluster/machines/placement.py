@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.machines.addresses import text_list
 from pstranspile.cluster.machines.server import Server, pairs
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, text_list
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
@@ -26,7 +25,7 @@ from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
 from pstranspile.runtime.large.forms import is_table, joined, selected
 from pstranspile.runtime.large.table import LargeTable, TableState, beside

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.cluster.machines.addresses import text_list
 from pstranspile.cluster.machines.rpc import counts_steps
 from pstranspile.cluster.machines.server import Server
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, text_list
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, listed, raise_errors
 from pstranspile.ir.model import Program
 from pstranspile.runtime.run.step_feeds import GivenTurns, fetches_by_program, turns_of

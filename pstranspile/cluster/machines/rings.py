@@ -12,14 +12,13 @@ import numpy as np
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
 from pstranspile.cluster.machines.network import Machine, Network, Waiting
 from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
-from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_programs import TrainerRole
+from pstranspile.cluster.machines.trainer import Trainer, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Role, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.facts import AllReduce
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import concat_rows
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy

@@ -11,17 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.machines import message as kinds
-from pstranspile.cluster.machines.addresses import Servers, link_to, number_list, text_list
 from pstranspile.cluster.machines.message import LOOKUP
 from pstranspile.cluster.machines.network import Link
 from pstranspile.cluster.machines.placement import cut, join, route_ids
 from pstranspile.cluster.machines.script import Action, Exchange, Join, Replies, is_plain
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Servers, Trainer, link_to, number_list, text_list
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import DType
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import encode, refuse, write_file

@@ -23,8 +23,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import facts_of
-from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.kernel import Run
+from pstranspile.runtime.kernels.kernel import Run, Value
 from pstranspile.runtime.run.bound import EMPTY_NAME, Argument, BoundOp
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.frame import Execution, Frame

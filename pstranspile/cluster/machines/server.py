@@ -29,7 +29,7 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Var
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.training.optimizer import REPLACING
 from pstranspile.runtime.large.forms import rows_alone
 from pstranspile.runtime.large.table import LargeTable

@@ -25,7 +25,7 @@ from pstranspile.ir.expect import (
     wrong_type,
 )
 from pstranspile.ir.model import Role
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import parameter_arrays
 from pstranspile.runtime.run.step_feeds import GivenTurns, stacked
 from pstranspile.runtime.values import LoDTensor, SelectedRows

@@ -24,7 +24,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, too_large
 from pstranspile.runtime.files.outputs import write_output
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import Stream, TablePart, rows_from, streams_of, table_with
 from pstranspile.runtime.large.table import LargeTable, TableRows, TableState
 from pstranspile.runtime.run.scope import Scope, own_copy

@@ -37,7 +37,7 @@ from pstranspile.cluster.machines.server import (
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Op, Program
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 
 # The messages to a synchronous server since its last update.
 

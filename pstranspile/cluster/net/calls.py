@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from pstranspile.cluster.net.values import Bytes
+from pstranspile.cluster.net.wire import Bytes
 
 STATUSES = {
     "INVALID_ARGUMENT": 3, "NOT_FOUND": 5, "ALREADY_EXISTS": 6, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9,

@@ -13,7 +13,7 @@ from typing import Any
 
 from pstranspile.cluster.net.loop import CALL, READ, WRITE, Event, Loop
 from pstranspile.cluster.net.tls import NEEDS_TLS, NO_TLS, Guard, reason_of
-from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
 MOST_AT_ONCE = 512

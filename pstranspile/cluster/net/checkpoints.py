@@ -12,8 +12,7 @@ from pstranspile.cluster.checkpoint.manifest import Settings
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.simulate import cluster_of
-from pstranspile.cluster.net.outcome import gather
-from pstranspile.cluster.net.parts import fill, part_file, part_of, read_part, write_part
+from pstranspile.cluster.net.parts import fill, gather, part_file, part_of, read_part, write_part
 from pstranspile.compiler.compile import Compiled
 from pstranspile.runtime.run.step_feeds import Dealing, RowSource
 

@@ -22,9 +22,8 @@ from pstranspile.cluster.machines.script import exchanges_messages, values_of
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.net.frames import MOST_BODY
 from pstranspile.cluster.net.terms import MORE_HELD, MOST_HELD
-from pstranspile.cluster.net.values import can_be_sent
+from pstranspile.cluster.net.wire import MOST_BODY, can_be_sent
 from pstranspile.ir.diagnostics import DiagnosticError, visible
 from pstranspile.ir.model import MAIN, Program, Var
 from pstranspile.ir.table_rules import most_rows

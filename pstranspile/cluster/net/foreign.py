@@ -26,7 +26,7 @@ from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.calls import LARGE_CALL, CallService
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site, SiteListener
-from pstranspile.cluster.net.values import Bytes
+from pstranspile.cluster.net.wire import Bytes
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.extras import installing
 from pstranspile.ir.file_kinds import reason_for

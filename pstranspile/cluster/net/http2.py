@@ -17,7 +17,7 @@ from urllib.parse import quote
 from pstranspile.cluster.net.calls import LARGE_CALL, SMALL_CALL, STATUSES, CallRefused, CallService
 from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading
 from pstranspile.cluster.net.terms import MOST_HELD
-from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.cluster.net.wire import Bytes, WireError
 
 # Frames and headers are read here, not by the library `h2`: trainers of Fluid make hundreds of calls in a step, and a
 # server with `h2` spends several times the processor time on each call and each byte, so that they train more slowly.

@@ -23,8 +23,7 @@ from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.findings import read_findings, relocated, to_sources, told_once
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
-from pstranspile.cluster.net.outcome import gather
-from pstranspile.cluster.net.parts import are_needed
+from pstranspile.cluster.net.parts import are_needed, gather
 from pstranspile.cluster.net.status import PARENT, STATUS
 from pstranspile.cluster.net.supervisor import (
     LogsTaken,

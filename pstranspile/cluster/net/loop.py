@@ -16,7 +16,7 @@ from time import monotonic, thread_time
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.net.peer import Connection
-from pstranspile.cluster.net.values import Bytes
+from pstranspile.cluster.net.wire import Bytes
 
 FRAME = "frame"
 """The event of a frame that has come."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pstranspile.cluster.net.channel import Channel, Reading
 from pstranspile.cluster.net.loop import CALL, Event, Loop
 from pstranspile.cluster.net.transport import Listener
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 from pstranspile.ir.extras import installing
 

@@ -1,8 +1,10 @@
-"""Checkpoints of a run of processes: every machine writes its part, and may begin with its part of an earlier one.
+"""Parts of a run that its processes write: of checkpoints while it runs, and of its outcome at the end.
 
-In synchronous training no machine waits for a consistent cut: the parts of trainers after a number of steps and of
-servers after as many updates make one. A machine only pauses while its values are copied. In other modes trainers meet
-first (see `meetings`).
+Every machine writes its part of a checkpoint, and may begin with its part of an earlier one. In synchronous training no
+machine waits for a consistent cut: the parts of trainers after a number of steps and of servers after as many updates
+make one. A machine only pauses while its values are copied. In other modes trainers meet first (see `meetings`).
+
+At their end processes write files, from which the outcome of the job is assembled.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import GeoCommunicator
 from pstranspile.cluster.machines.script import Blocked, Wait
 from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.machines.snapshots import (
     Snapshot,
     has_table,
@@ -32,7 +37,8 @@ from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.terms import Refused, step_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
+from pstranspile.runtime.run.step_feeds import stacked
 
 
 class Part(NamedTuple):
@@ -285,3 +291,44 @@ def _met(server: Peer, answer: Mapping[str, Any]) -> int:
     if type(step) is not int:
         raise Refused(f"{server.role} answers what it was not asked: {MET} is no number of a step")
     return step
+
+
+def write_server(path: str, server: Server) -> None:
+    """Writes the variables of a server. Raises DiagnosticError."""
+    state = {"updates": server.updates, "memory": memory_of(server)}
+    write_snapshot(Path(path), server.name, Snapshot(dict(server.scope.values_here), state, {}, {}, {}))
+
+
+def write_trainer(path: str, trainer: Trainer) -> None:
+    """Writes the persistent variables of a trainer and its fetched values. Raises DiagnosticError."""
+    state = {"results": trainer.results, "step": trainer.step, "memory": memory_of(trainer)}
+    write_snapshot(Path(path), trainer.name, Snapshot(values_of(trainer), state, {}, {}, {}))
+
+
+def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
+    """The results of one trainer by name: `step/<name>` for fetched values (`<program>/step/<name>` where several
+    programs take turns), and `param/<name>` for the parameters that it has whole. Raises DiagnosticError.
+    """
+    arrays: dict[str, Any] = {}
+    for key, values in results_of(trainer).items():
+        program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
+        prefix = f"{program}/" if program else ""
+        arrays.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
+    for program in trainer.role.programs.values():
+        held = ((var.name, trainer.scope.get(var.name)) for var in program.parameters())
+        arrays.update((f"param/{name}", value) for name, value in held if isinstance(value, np.ndarray))
+    return arrays
+
+
+def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
+    """The outcome in the form that `simulate` returns, from the files of the processes by role. Raises
+    DiagnosticError.
+    """
+    for machine in (*cluster.servers, *cluster.trainers):
+        kept = read_snapshot(Path(files[machine.name]), machine.name)
+        state: Any = kept.state
+        fill(machine, Part(kept.values, state["step" if isinstance(machine, Trainer) else "updates"], state["memory"]))
+        if isinstance(machine, Trainer):
+            machine.take_results(state["results"])
+    fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
+    return Simulated(fetched, cluster.parameters(), cluster)

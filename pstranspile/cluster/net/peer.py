@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
-from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, MOST_BODY, Header, check_sum, json_body
-from pstranspile.cluster.net.values import bytes_of
+from pstranspile.cluster.net.wire import ALIVE, ANSWER, ASK, MESSAGES, MOST_BODY, Header, bytes_of, check_sum, json_body
 
 
 class Connection(Protocol):

@@ -21,7 +21,6 @@ from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.checks import Checks
 from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers, Journal
 from pstranspile.cluster.net.loop import Loop
-from pstranspile.cluster.net.outcome import write_server, write_trainer
 from pstranspile.cluster.net.parts import (
     Parts,
     ServerMeetings,
@@ -30,18 +29,19 @@ from pstranspile.cluster.net.parts import (
     read_part,
     take_server,
     take_trainer,
+    write_server,
+    write_trainer,
 )
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.state import StateKeeper
-from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, shown
-from pstranspile.cluster.net.telling import Told
+from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, Told, shown
 from pstranspile.cluster.net.terms import MOST_STEPS, Refused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, answers
-from pstranspile.cluster.net.values import bytes_of
+from pstranspile.cluster.net.wire import bytes_of
 from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.table import LargeTable, return_freed_arrays

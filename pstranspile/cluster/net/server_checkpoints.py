@@ -1,4 +1,7 @@
-"""Checkpoints of servers whose trainers are Fluid's: every server writes its part, and the last one assembles them.
+"""Checkpoints of a job's servers only: where trainers don't report what they keep, or make it anew.
+
+They are like those of whole jobs, without the variables that only trainers hold. So are those of servers whose trainers
+are Fluid's: every server writes its part, and the last one assembles them.
 
 Fluid's trainers don't meet, and don't report their own state. In synchronous training the parts are those of servers
 that have made the same number of updates. In other modes a server writes its part once all trainers have done so many
@@ -13,12 +16,14 @@ import os
 import stat
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 from threading import Thread
 from typing import NamedTuple
 
-from pstranspile.cluster.checkpoint.layout import Layout
-from pstranspile.cluster.checkpoint.manifest import Settings
+from pstranspile.cluster.checkpoint.layout import Layout, Placed
+from pstranspile.cluster.checkpoint.layout import Part as Held
+from pstranspile.cluster.checkpoint.manifest import Manifest, Settings
 from pstranspile.cluster.checkpoint.runs import (
     KEPT,
     SharedTarget,
@@ -27,19 +32,73 @@ from pstranspile.cluster.checkpoint.runs import (
     forget_older,
     identity_of,
     require_own,
+    require_program,
     require_storable,
     step_folder,
 )
-from pstranspile.cluster.checkpoint.servers import load_server, save_servers
-from pstranspile.cluster.checkpoint.store import Progress
+from pstranspile.cluster.checkpoint.state import Assignment, Scopes, assign, gather
+from pstranspile.cluster.checkpoint.store import Progress, read_checkpoint, write_checkpoint
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
 from pstranspile.cluster.net.site import Site, SiteListener
-from pstranspile.cluster.net.telling import tell
-from pstranspile.ir.diagnostics import DiagnosticError, shell_word, visible
+from pstranspile.cluster.net.status import tell
+from pstranspile.ir.diagnostics import DiagnosticError, error, shell_word, visible
+from pstranspile.ir.model import Location, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.files.outputs import locked
 from pstranspile.runtime.run.scope import own_copy
+
+
+def of_servers(layout: Layout) -> Layout:
+    """The part of a layout that servers hold."""
+    served = {name: _on_servers(placed) for name, placed in layout.variables.items()}
+    machines = tuple(name for name in layout.machines if name.startswith("pserver"))
+    return replace(layout, machines=machines, variables={n: placed for n, placed in served.items() if placed.holders})
+
+
+def _on_servers(placed: Placed) -> Placed:
+    parts, others = (tuple(filter(_is_on_server, held)) for held in (placed.parts, placed.others))
+    if parts == placed.parts:
+        return placed._replace(others=others)
+    return placed._replace(parts=(), others=(*parts, *others), optional=True)
+
+
+def _is_on_server(part: Held) -> bool:
+    return part.machine.startswith("pserver")
+
+
+def require_fits(layout: Layout, roles: Mapping[str, Role], folder: str) -> None:
+    """Raises DiagnosticError if the programs of a folder are not those of the job that a layout is of."""
+    for placed in layout.variables.values():
+        for part in placed.holders:
+            role = roles.get(part.machine)
+            var = role.main.main_block.vars.get(part.name) if role is not None else None
+            if role is None or var is None or var.shape != part.shape:
+                what = f"no {part.machine}" if role is None else f"no {part.name} of dims {list(part.shape)} on it"
+                message = f"the program and the job give a {part.machine} that is not here: there is {what}"
+                raise DiagnosticError([error("checkpoint-model", message, Location(folder))])
+
+
+def save_servers(layout: Layout, scopes: Scopes, folder: str | os.PathLike[str], at: Progress) -> Manifest:
+    """Writes what the servers hold to a folder, which appears whole or not at all. Raises DiagnosticError.
+
+    `layout` is that of the servers, `scopes` are the servers' scopes.
+    """
+    return write_checkpoint(folder, layout, gather(layout, scopes), "files", at)
+
+
+def load_server(layout: Layout, scopes: Scopes, role: str, folder: str | os.PathLike[str]) -> Manifest:
+    """Sets the variables of a server from a checkpoint (or the newest in a folder), saved from any number of servers.
+
+    `scopes` are those of all servers; only the server's own is changed. Raises DiagnosticError.
+    """
+    with closing(Source(folder)) as source:
+        manifest, state = read_checkpoint(source.place, None)
+    require_program(manifest, layout.fingerprint, str(source.place))
+    assigned = assign(layout, state, scopes)
+    Assignment({role: assigned.values[role]}, ()).carry_out(scopes)
+    return manifest
+
 
 # A server saves files at the request of other machines below one folder, which the user who started it has chosen.
 #

@@ -29,26 +29,9 @@ from pstranspile.cluster.machines.rings import GONE
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.checks import JOINED, most_sent
-from pstranspile.cluster.net.frames import (
-    ALIVE,
-    ANSWER,
-    ASK,
-    BYE,
-    HELLO,
-    MESSAGES,
-    MOST_MESSAGES,
-    REFUSED,
-    WELCOME,
-    Header,
-    json_body,
-    messages_body,
-    read_header,
-    read_json,
-    read_messages,
-)
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
-from pstranspile.cluster.net.telling import Told
+from pstranspile.cluster.net.status import Told
 from pstranspile.cluster.net.terms import (
     MORE_HELD,
     MOST_HELD,
@@ -61,7 +44,26 @@ from pstranspile.cluster.net.terms import (
     number_of,
 )
 from pstranspile.cluster.net.tls import plain
-from pstranspile.cluster.net.values import Bytes, WireError, bytes_of
+from pstranspile.cluster.net.wire import (
+    ALIVE,
+    ANSWER,
+    ASK,
+    BYE,
+    HELLO,
+    MESSAGES,
+    MOST_MESSAGES,
+    REFUSED,
+    WELCOME,
+    Bytes,
+    Header,
+    WireError,
+    bytes_of,
+    json_body,
+    messages_body,
+    read_header,
+    read_json,
+    read_messages,
+)
 from pstranspile.ir.diagnostics import lasting, visible
 
 # One process's part of a cluster: its own machines, and stand-ins for all others.

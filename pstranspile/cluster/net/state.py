@@ -26,8 +26,8 @@ from pstranspile.cluster.net.calls import CallRefused
 from pstranspile.cluster.net.foreign import ForeignTrainers
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.site import Site, SiteListener
-from pstranspile.cluster.net.telling import tell
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.status import tell
+from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.runtime.files.outputs import FileLock

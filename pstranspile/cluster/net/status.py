@@ -1,10 +1,16 @@
-"""Reports of a process of a job to the process that started it: lines of JSON on a pipe."""
+"""What a process of a job tells: reports to the process that started it, as lines of JSON on a pipe; and lines on
+stderr about the events of a machine, such as the processes that it refuses, and what it can't do.
+
+Other processes decide on texts in the lines on stderr, and on their number. So each message is printed as one line,
+control characters are escaped, and of many similar lines only some are printed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +18,45 @@ from typing import Any, NamedTuple, TextIO
 from weakref import WeakSet
 
 from pstranspile.ir.diagnostics import visible
+
+MOST = 4000
+"""The most characters of a line."""
+
+AT_ONCE = 20
+"""The most lines that are printed at once."""
+
+SECONDS = 10.0
+"""Seconds between two lines after that; a line says how many were omitted before it."""
+
+
+def tell(role: str, text: str) -> None:
+    """Prints a line about the machine `role`."""
+    print(f"pstranspile start: {visible(role)}: {visible(text, MOST)}", file=sys.stderr, flush=True)
+
+
+class Told:
+    """Prints lines about the machine `role`, at a limited rate, as others can cause any number. `clock` gives
+    seconds.
+    """
+
+    def __init__(self, role: str, clock: Callable[[], float]):
+        self._role, self._clock = role, clock
+        self._room, self._looked = float(AT_ONCE), clock()
+        self._left_out = 0
+
+    def __call__(self, text: str) -> None:
+        """Prints a line, or counts it as omitted if there were too many."""
+        now = self._clock()
+        self._room = min(self._room + (now - self._looked) / SECONDS, float(AT_ONCE))
+        self._looked = now
+        if self._room < 1.0:
+            self._left_out += 1
+            return
+        self._room -= 1.0
+        more = f" ({self._left_out} lines like this were left out)" if self._left_out else ""
+        self._left_out = 0
+        tell(self._role, text + more)
+
 
 # Fetched values for display: a few numbers are shown one by one; of more, the smallest, the mean and the largest.
 

@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from hashlib import pbkdf2_hmac
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.net.telling import MOST as MOST_TOLD
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.status import MOST as MOST_TOLD
+from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 
 MOST_STEPS = 1 << 40

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import local
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location

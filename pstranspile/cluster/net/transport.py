@@ -18,21 +18,22 @@ import numpy as np
 
 from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
-from pstranspile.cluster.net.frames import (
+from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
+from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.cluster.net.tls import ALERT, HANDSHAKE
+from pstranspile.cluster.net.wire import (
     HEADER_SIZE,
     MAGIC,
     MESSAGES,
     MOST_BODY,
     MOST_GREETING,
+    Bytes,
     Header,
+    WireError,
     frame,
     kind_of,
     read_size,
 )
-from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
-from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
-from pstranspile.cluster.net.tls import ALERT, HANDSHAKE
-from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
 
 MOST_STRANGERS = 32

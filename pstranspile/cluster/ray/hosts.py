@@ -30,7 +30,7 @@ from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.cluster.net.tls import read_credentials
-from pstranspile.cluster.ray.moves import Kept, together
+from pstranspile.cluster.ray.cuts import Kept, together
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, counted, error, lasting
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.files.outputs import work_folder

@@ -1,4 +1,4 @@
-"""`pstranspile.cluster.ray.launch`: a compiled job on Ray's cluster."""
+"""`pstranspile.cluster.ray.launch`: a compiled job on Ray's cluster, where Ray is installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -16,15 +17,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.machines.simulate import Simulated
-from pstranspile.cluster.ray.missing import require_ray
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import names_of, wrong_type
+from pstranspile.ir.extras import installing
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import work_folder
 
 if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session
+
+
+def require_ray() -> None:
+    """Raises DiagnosticError if Ray is not installed."""
+    if find_spec("ray") is None:
+        message = f"Ray is not installed; get it with: {installing('ray')}"
+        raise DiagnosticError([error("ray-library", message)])
+
 
 EVERY = 20
 """The default number of steps between two cuts."""

@@ -20,7 +20,7 @@ from pstranspile.cluster.data.loader import LoaderRows, OddBatch
 from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
-from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.parts import gather
 from pstranspile.cluster.ray.cuts import Cuts
 from pstranspile.cluster.ray.hosts import (
     LEAST_SILENCE,

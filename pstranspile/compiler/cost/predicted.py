@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.cost.balance import ID, Moved, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.cost.steps import StepCost, step_cost
-from pstranspile.compiler.cost.traffic import ID, Moved, moved_by
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
 from pstranspile.ir.diagnostics import cluster_of, counted
 from pstranspile.ir.expect import checked, expect

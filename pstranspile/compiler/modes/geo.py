@@ -24,7 +24,7 @@ from pstranspile.compiler.emit.rules import (
     made_of_program,
 )
 from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram
-from pstranspile.compiler.emit.several import together, training_names
+from pstranspile.compiler.emit.servers import together, training_names
 from pstranspile.compiler.emit.trainer import StartupTemplate, emit_trainer_startup
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import COSTS, ModeSettings, Promise, off

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
-from pstranspile.compiler.cost.balance import Item, NoRoom, balanced
+from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balanced, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
-from pstranspile.compiler.cost.traffic import Moved, moved_by
 from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
     CONTROL,

@@ -11,9 +11,8 @@ import numpy as np
 from pstranspile.fluid import layers, unique_name
 from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.data_feeder import check_type
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import check_variable, made_by, one_op

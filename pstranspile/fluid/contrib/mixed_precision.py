@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.fluid import core, layers, unique_name
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.vartype import VarType
+from pstranspile.fluid.graph.values import VarType
 from pstranspile.fluid.missing import names_of_fluid
 
 white_list = {"conv2d", "matmul", "mul"}

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pstranspile.fluid.framework import Program
-from pstranspile.fluid.graph.vartype import VarType, numpy_name
+from pstranspile.fluid.graph.values import VarType, numpy_name
 from pstranspile.fluid.missing import names_of_fluid
 
 _ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "prelu")

@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
-from pstranspile.fluid.graph.vartype import VarType
+from pstranspile.fluid.graph.values import VarType
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.nn import autoincreased_step_counter

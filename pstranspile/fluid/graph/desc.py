@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pstranspile.fluid.graph.vartype import Numbers, VarType, dtype_of, kind_of, vartype_of
+from pstranspile.fluid.graph.values import Numbers, VarType, dtype_of, kind_of, vartype_of
 from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.attributes import kind_of as kind_of_value

@@ -11,11 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pstranspile.fluid.graph.block import Operator
 from pstranspile.fluid.graph.desc import OpDesc, VarDesc
-from pstranspile.fluid.graph.operator import Operator
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program, ProgramDesc
-from pstranspile.fluid.graph.vartype import Numbers
+from pstranspile.fluid.graph.values import Numbers, several
 from pstranspile.ir.frozen import FrozenMap
 
 EMPTY, CONTROL = "@EMPTY@", "__control_var"

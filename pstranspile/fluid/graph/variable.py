@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.fluid.graph.desc import VarDesc
-from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name, vartype_of
+from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, several, vartype_of
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.tensor import mixed
 from pstranspile.ir.attributes import Ints

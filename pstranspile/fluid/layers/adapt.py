@@ -20,9 +20,8 @@ import numpy as np
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.live import LiveDraft
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable, operand
-from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends.layers.basic import layer_outputs

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.fluid import unique_name
+from pstranspile.fluid.graph.values import VarType
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.missing import names_of_fluid
 

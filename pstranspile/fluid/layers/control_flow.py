@@ -8,9 +8,8 @@ from math import prod
 from typing import Any
 
 from pstranspile.fluid.graph.live import LiveDraft
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.layers import utils as nest
 from pstranspile.fluid.layers.adapt import (
     adapt,

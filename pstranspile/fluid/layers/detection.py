@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, prod
 from typing import Any, NamedTuple
 
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers import loss as losses
 from pstranspile.fluid.layers import nn, tensor

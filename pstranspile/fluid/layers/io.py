@@ -12,8 +12,7 @@ from pstranspile.fluid.dataloader import PyReaderVariable, created
 from pstranspile.fluid.dataloader import double_buffer as double_buffer
 from pstranspile.fluid.dataloader import read_file as read_file
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.graph.vartype import VarType, dtype_of, kind_of, vartype_of
+from pstranspile.fluid.graph.values import VarType, dtype_of, kind_of, several, vartype_of
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader

@@ -12,9 +12,8 @@ import numpy as np
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import convert_np_dtype_to_dtype_
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import (
     adapt,

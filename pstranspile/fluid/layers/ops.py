@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import adapt, one_op
 from pstranspile.fluid.missing import names_of_fluid

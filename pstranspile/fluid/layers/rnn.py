@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import control_flow, nn, ops, sequence_lod, tensor
 from pstranspile.fluid.layers.adapt import adapt, check_kind, check_variable, checked, every, live, made_by, one_op

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name
 from pstranspile.fluid.initializer import Initializer
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import (

@@ -17,7 +17,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.net.calls import LARGE_CALL, CallRefused
-from pstranspile.cluster.net.values import MOST_DIMS, MOST_OFFSETS, MOST_TEXT, Bytes, WireError, require_few_offsets
+from pstranspile.cluster.net.wire import MOST_DIMS, MOST_OFFSETS, MOST_TEXT, Bytes, WireError, require_few_offsets
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.values import LoDTensor, SelectedRows

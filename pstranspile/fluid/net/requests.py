@@ -26,7 +26,7 @@ from pstranspile.cluster.machines.message import (
 from pstranspile.cluster.net.calls import CallRefused
 from pstranspile.cluster.net.foreign import grpc_library
 from pstranspile.cluster.net.terms import Refused
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.wire import WireError
 from pstranspile.fluid.net.message import (
     BATCH_BARRIER_NAME,
     COMPLETE_NAME,

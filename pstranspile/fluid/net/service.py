@@ -26,8 +26,8 @@ from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.server_checkpoints import Unplaced
 from pstranspile.cluster.net.site import Site
-from pstranspile.cluster.net.telling import Told
-from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.cluster.net.status import Told
+from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.fluid.net import message as calls
 from pstranspile.fluid.net.message import (
     DTYPES,

@@ -75,7 +75,7 @@ def seed(value: int) -> None:
 
 def set_device(device: str) -> Any:
     """The place that a text such as `cpu` or `gpu:0` names."""
-    from pstranspile.fluid.places import CPUPlace, CUDAPlace
+    from pstranspile.fluid.framework import CPUPlace, CUDAPlace
 
     kind, _, number = device.partition(":")
     return CUDAPlace(int(number or 0)) if kind == "gpu" else CPUPlace()
@@ -132,7 +132,7 @@ def __getattr__(name: str) -> Any:
     if name == "Tensor":
         return Variable
     if name in ("dtype", *_DTYPES):
-        kinds = import_module("pstranspile.fluid.graph.vartype").VarType
+        kinds = import_module("pstranspile.fluid.graph.values").VarType
         return kinds if name == "dtype" else getattr(kinds, _DTYPES[name])
     if name in _REFUSED:
         from pstranspile.fluid.missing import Missing

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.fluid import layers
+from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.graph.variable import Variable, as_floats, last_op
-from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.paddle import figures
 from pstranspile.fluid.paddle.later import from_tables

@@ -15,8 +15,8 @@ import numpy as np
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.persistables import load_program, save_program
 from pstranspile.fluid.communicator import warn_unused
-from pstranspile.fluid.graph.in_cluster import TEST
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.graph.program import TEST
+from pstranspile.fluid.graph.values import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.large import load_tables, open_tables, rows_of, say_beyond
 from pstranspile.ir.attributes import Ints, Longs, Strings

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.cluster.net.terms import token_of_environment
-from pstranspile.fluid.launchers.environment import MEETING
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
+from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.fluid.running.flags import seconds
-from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.fluid.running.launched import MEETING
 from pstranspile.ir.diagnostics import lasting, listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 

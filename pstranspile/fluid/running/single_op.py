@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import executor, proto
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.framework import Place
+from pstranspile.fluid.graph.values import dtype_of
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.places import Place
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.layers.draft import attributes
@@ -19,7 +19,7 @@ from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run import run
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cluster.machines.addresses import number_list, text_list
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
 from pstranspile.cluster.machines.network import Machine, Network, Scheduler
 from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, exchanges_messages
 from pstranspile.cluster.machines.server import listening_op
-from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_programs import TrainerRole
+from pstranspile.cluster.machines.trainer import Trainer, TrainerRole, number_list, text_list
 from pstranspile.cluster.net.process import Place
 from pstranspile.cluster.net.terms import Terms
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.fluid.machines import ServerMachine, require_callable
-from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
@@ -33,7 +31,7 @@ from pstranspile.ir.model import MAIN, Op, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import Scope
 
 if TYPE_CHECKING:

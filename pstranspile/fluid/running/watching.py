@@ -19,7 +19,7 @@ from pstranspile.fluid.running.flags import FLAGS
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of
 from pstranspile.ir.types import OpRole
 from pstranspile.ir.warned import warn
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.watchers import Cost, NotFinite, Profile
 

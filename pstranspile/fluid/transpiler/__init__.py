@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.transpiler.collective import Collective as Collective
-from pstranspile.fluid.transpiler.collective import GradAllReduce as GradAllReduce
-from pstranspile.fluid.transpiler.collective import LocalSGD as LocalSGD
-from pstranspile.fluid.transpiler.collective import SingleProcessMultiThread as SingleProcessMultiThread
+from pstranspile.fluid.transpiler import distribute_transpiler
+from pstranspile.fluid.transpiler.distribute_transpiler import Collective as Collective
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler as DistributeTranspiler
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import GeoSgdTranspiler as GeoSgdTranspiler
+from pstranspile.fluid.transpiler.distribute_transpiler import GradAllReduce as GradAllReduce
 from pstranspile.fluid.transpiler.distribute_transpiler import HashName as HashName
+from pstranspile.fluid.transpiler.distribute_transpiler import LocalSGD as LocalSGD
 from pstranspile.fluid.transpiler.distribute_transpiler import RoundRobin as RoundRobin
+from pstranspile.fluid.transpiler.distribute_transpiler import SingleProcessMultiThread as SingleProcessMultiThread
+
+collective = distribute_transpiler
+"""Fluid's module of collective transpilers."""
 
 
 def memory_optimize(input_program: Any, *_: Any, **__: Any) -> None:

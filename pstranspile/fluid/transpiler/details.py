@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pstranspile.fluid.graph.desc import AttrType
+from pstranspile.fluid.graph.values import VarType, vartype_of
 from pstranspile.fluid.graph.variable import Parameter
-from pstranspile.fluid.graph.vartype import VarType, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Var

@@ -38,8 +38,15 @@ from pstranspile.ops.gradient import (
 )
 from pstranspile.ops.gradients.audit import wrong_gradients
 from pstranspile.ops.gradients.needs import with_loop_terms
-from pstranspile.ops.gradients.old_values import with_old_values
-from pstranspile.ops.gradients.versions import FLOATS, WITH_BLOCKS, Forward, can_be_followed, inner_block, keeps_value
+from pstranspile.ops.gradients.versions import (
+    FLOATS,
+    WITH_BLOCKS,
+    Forward,
+    can_be_followed,
+    inner_block,
+    keeps_value,
+    with_old_values,
+)
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 # Declarations of gradients: their kind and type.

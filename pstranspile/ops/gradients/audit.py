@@ -20,8 +20,8 @@ from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated, gradient_name
 from pstranspile.ops.gradients.needs import KEPT, Needs, Terms
-from pstranspile.ops.gradients.old_values import OLD, is_backward
 from pstranspile.ops.gradients.versions import (
+    OLD,
     WITH_BLOCKS,
     Expected,
     Forward,
@@ -30,6 +30,7 @@ from pstranspile.ops.gradients.versions import (
     fits,
     inner_block,
     inner_in,
+    is_backward,
     is_forward,
     keeps_value,
     placed,

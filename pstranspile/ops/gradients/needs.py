@@ -10,14 +10,15 @@ from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, differentiated
-from pstranspile.ops.gradients.old_values import History, is_backward
 from pstranspile.ops.gradients.versions import (
     Expected,
     Forward,
+    History,
     Use,
     end_of,
     expected_of,
     inner_block,
+    is_backward,
     keeps_value,
     outside_names,
 )

@@ -1,13 +1,16 @@
-"""Tensor arrays, and recurrences over ragged sequences, one step of all sequences at a time."""
+"""Sequences step by step: tensor arrays, recurrences over ragged sequences with one step of all sequences at a time,
+and beam search, the best continuations of every prefix and the resulting sentences.
+"""
 
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
-from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
+from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient
+from pstranspile.ops.shapes import ShapeError, Types, describe, given, one, outputs_like, shape_rule
 
 declare("lod_rank_table", "X -> Out", {"level": 0}, rows="own", doc="Out = the sequences of X by length")
 declare("lod_array_length", "X -> Out", rows="own", constant=True, doc="Out = the length of the array X")
@@ -113,3 +116,39 @@ def _write_to_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "I": op.inputs["I"]}
     return (like_forward(op, "write_to_array", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+declare(
+    "beam_search",
+    "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
+    {"level": INT, "beam_size": INT, "end_id": INT, "is_accumulated": True},
+    rows="own",
+    row_order="by_values",
+    doc="the best continuations of each beam",
+)
+declare(
+    "beam_search_decode",
+    "Ids Scores -> SentenceIds SentenceScores",
+    {"beam_size": INT, "end_id": INT},
+    rows="own",
+    row_order="by_values",
+    doc="the sentences of all beams",
+)
+declare(
+    "gather_tree",
+    "Ids Parents -> Out",
+    domains={"Parents": Below("Ids", 2)},
+    doc="Out = the sentences behind the last step of beams",
+)
+
+
+shape_rule("gather_tree")(outputs_like(Out="Ids"))
+
+
+@shape_rule("beam_search")
+def _beam_search(_op: Op, types: Types) -> Types:
+    ids, scores = one(types, "pre_ids"), given(types, "pre_scores")
+    result: dict[str, tuple[TensorType | None, ...]] = {"selected_ids": (TensorType(ids.dtype, (-1, 1)),)}
+    if scores is not None:
+        result["selected_scores"] = (TensorType(scores.dtype, (-1, 1)),)
+    return result | {"parent_idx": (TensorType(DType.INT32, (-1,)),)}

@@ -16,10 +16,9 @@ per step. Most kernels have no use for two functions. They are written as the in
 
 * Parameters are named after input slots (`Out_GRAD` is the slot `Out@GRAD`), and values are passed by position. A slot
   that is missing or empty gives None. A duplicable slot gives a list.
-* A parameter called `surroundings` gets the Surroundings (`pstranspile.runtime.kernels.context`): random numbers,
-declarations
-  and files. One called `context` gets the ExecutionContext, which also has variables by name and sub-blocks, and costs
-  more. A kernel of control flow may take only the `context`.
+* A parameter called `surroundings` gets the Surroundings: random numbers, declarations and files. One called `context`
+  gets the ExecutionContext, which also has variables by name and sub-blocks, and costs more. A kernel of control flow
+  may take only the `context`.
 * Keyword-only parameters of a plain kernel are bound once per op. `delta: float` is the attribute `delta`; the
   annotation selects how it is read (`int`, `float`, `bool`, `str` or `Dims`). `wants_X_GRAD: bool` is whether the op
   has the output X@GRAD. `op` is the op itself. A default of `per_op(function)` is replaced by the function's value for
@@ -53,26 +52,115 @@ FLOATs. `inline` may also be a function from the op to the expression, or to Non
 `new` array, and if no other op reads the values of X. A kernel that `reuses` memory may write its result into X where
 the op has the attribute `OVER`, which generated code sets for the same reason. Ops that read nothing but the dims of an
 input name its slot in `dims_only`.
+
+Beside the values of its inputs, a kernel receives what the interpreter offers in the parameters `surroundings` and
+`context`. A kernel with neither parameter depends on its inputs only. The `surroundings` cost nothing. The `context`
+also gives access to variables by name. It costs time, because all variables that the kernel may read must be stored in
+it before the kernel runs.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Op, Var
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.schema import require_own
+from pstranspile.runtime.kernels.random import Key, Rows
+
+Value: TypeAlias = Any
+"""A numpy array, a LoDTensor, SelectedRows, a list of these (a tensor array), or an object private to an op."""
+
+
+class Surroundings(Protocol):
+    """The surroundings of an op in a running program: declarations, random numbers and files, but no
+    variables' values.
+    """
+
+    def declared(self, name: str) -> Var | None:
+        """The declaration that a variable's name resolves to at the op, None if there is none."""
+        ...
+
+    def stream(
+        self, name: str, seed: int, of: str = "", dims: Sequence[int] = (), lod: list[list[int]] | None = None
+    ) -> tuple[Key, int]:
+        """The key of the random stream of variable `name`, and the offset of the variable's first element in it.
+
+        Both are arguments of the functions in `pstranspile.runtime.kernels.random`. The key is made from the
+        program's seed, the op's `seed` and the name of the whole variable. The offset is not 0 if the variable is a
+        slice of the whole. With `seed` 0 every run of the op has its own stream, except that a persistable variable,
+        which is being initialised, gets the same numbers in every run under one program seed. An op with a seed draws
+        the same numbers every time. All machines draw the same numbers.
+
+        If there are numbers for each row of a batch, `of` names the variable with those rows, and `dims` and `lod`
+        describe the numbers. Each row then draws the numbers that it draws on a machine with the whole batch. If it is
+        unknown which rows a machine has, each machine draws numbers of its own.
+        """
+        ...
+
+    def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
+        """The rows of the whole batch that a value of a variable holds; None if they are not known."""
+        ...
+
+    def path(self, file_path: str) -> Path:
+        """The path of a file named by an attribute. Relative paths start at the folder of the run."""
+        ...
+
+
+class ExecutionContext(Surroundings, Protocol):
+    """One execution of a block. It sees the variables of the executions of the enclosing blocks."""
+
+    @property
+    def op(self) -> Op:
+        """The op that is run, for messages and for the names of its variables."""
+        ...
+
+    def find(self, name: str) -> Value | None:
+        """The value of a variable of this block or an enclosing one, None if it has none yet."""
+        ...
+
+    def write(self, name: str, value: Value) -> None:
+        """Sets a variable that is not an output of the op, such as a table that grows when it is read, where it is
+        declared.
+        """
+        ...
+
+    def forget(self, name: str) -> None:
+        """Removes a variable's value. Reading it is an error until something writes it again."""
+        ...
+
+    def own(self, name: str) -> Value | None:
+        """The value of a variable in this execution only, None if it has none here."""
+        ...
+
+    def keep(self, name: str, value: Value) -> None:
+        """Sets a variable in this execution only. It hides a variable of the same name in enclosing blocks."""
+        ...
+
+    def enter(self, block: int) -> ExecutionContext:
+        """A new execution of another block of the program, which sees the variables of this one."""
+        ...
+
+    def ops(self) -> tuple[Op, ...]:
+        """The ops of this execution's block."""
+        ...
+
+    def execute(self) -> None:
+        """Runs the ops of this execution's block in order."""
+        ...
+
 
 Run: TypeAlias = Callable[..., Any]
 """The function of one step of an op: takes input values by position, and returns output values."""
 
 RunT = TypeVar("RunT", bound=Callable[..., Any])
-Value = TypeVar("Value")
+Default = TypeVar("Default")
 
 Factory: TypeAlias = Callable[[Op], Run]
 """A function that binds an op's attributes and returns its Run."""
@@ -150,9 +238,9 @@ class _PerOp(NamedTuple):
     function: Callable[[Op], Any]
 
 
-def per_op(function: Callable[[Op], Value]) -> Value:
+def per_op(function: Callable[[Op], Default]) -> Default:
     """Marks the default of a kernel's keyword-only parameter as a function of the op, which is computed once per op."""
-    return cast("Value", _PerOp(function))
+    return cast("Default", _PerOp(function))
 
 
 def _factory(run: FunctionType) -> Factory:

@@ -15,7 +15,7 @@ from pstranspile.ir.expect import checked, expect, expect_number
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.random import Rows
 from pstranspile.runtime.kernels.sequences.arrays import RankTable
 from pstranspile.runtime.values import Array, LoDTensor

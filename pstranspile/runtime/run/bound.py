@@ -19,8 +19,7 @@ from pstranspile.ops.offered import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot
 from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
 from pstranspile.ops.shapes import describe as described_type
-from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.kernel import Kernel, Run, kernel_of
+from pstranspile.runtime.kernels.kernel import Kernel, Run, Value, kernel_of
 from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
 from pstranspile.runtime.run.feeds import described
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows

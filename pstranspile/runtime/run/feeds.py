@@ -1,17 +1,39 @@
-"""Checks of fed values against the declarations of a program, and of fetched values."""
+"""Checks of fed values against the declarations of a program and against what it does with them, and of fetched values.
+
+Inputs whose rows an op takes side by side must have as many in a step. Ids are looked up in tables, which must have
+such rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, error, file_of, listed
-from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.diagnostics import (
+    Diagnostic,
+    DiagnosticError,
+    Note,
+    at_op,
+    counted,
+    did_you_mean,
+    error,
+    file_of,
+    listed,
+    raise_errors,
+)
+from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
+from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import SUFFIX
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
+from pstranspile.runtime.kernels.kernel import Value
+from pstranspile.runtime.kernels.numeric import all_ids
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import own_copy
@@ -258,3 +280,238 @@ def fetched(program: Program, name: str, value: Value | None) -> Value:
     if value is None:
         raise DiagnosticError([fetch_problem(program, name)])
     return own_copy(value)
+
+
+class Table(NamedTuple):
+    """A table in which an op looks up ids: its name, its rows, the id that stands for no row (-1: none), the op, the
+    variable that holds the ids, and whether one below 0 ends a row of them.
+    """
+
+    name: str
+    rows: int
+    padding: int
+    op: Op
+    ids: str
+    ends: bool = False
+
+    def outside(self, ids: Array) -> Array | None:
+        """A mask of the ids that the table has no row for; None if there are none."""
+        if all_ids(np.ascontiguousarray(ids), self.rows):
+            return None
+        wrong = (ids >= self.rows) if self.ends else (ids < 0) | (ids >= self.rows)
+        if self.padding >= 0:
+            wrong &= ids != self.padding
+        return wrong if wrong.any() else None
+
+    def describe(self, name: str, found: int) -> str:
+        """A sentence about an id, of an input or a slot, that the table has no row for."""
+        return f"{name} holds {found}, but the table {self.name} has ids from 0 to {self.rows - 1:,}"
+
+
+def lookups_of(program: Program) -> Iterator[Table]:
+    """Every lookup in a table whose rows are known, in the order of the ops. Tables with a row for every id are left
+    out.
+    """
+    for number, block in enumerate(program.blocks):
+        for op in block.ops:
+            for slot, domain in facts_of(op.type).domains.items():
+                if not isinstance(domain, Below) or domain.axis != 0:
+                    continue
+                var = program.find_var(op.input(domain.of) or "", number)
+                if var is None or not var.persistable or var.kind is not VarKind.LOD_TENSOR or not var.shape:
+                    continue
+                if var.shape[0] > 0 and not takes_any_id(var.shape):
+                    padding = int_attr(op, "padding_idx", -1)
+                    yield from (
+                        Table(var.name, var.shape[0], padding, op, ids, domain.ends) for ids in op.inputs.get(slot, ())
+                    )
+
+
+def tables_of(program: Program) -> dict[str, tuple[Table, ...]]:
+    """The tables in which the numbers of each input are looked up, as they are fed: input -> tables.
+
+    Ops that leave numbers as they are, such as a reshape, may come before the lookup.
+    """
+    source: dict[str, str] = {}
+    written = written_names(program)
+    for op in program.main_block.ops:
+        names = dict.fromkeys(op.input_names)
+        if facts_of(op.type).numbers == "in_order" and len(names) == 1:
+            name = next(iter(names))
+            source.update((made, source.get(name, name)) for made in op.output_names if made != name)
+    result: dict[str, tuple[Table, ...]] = {}
+    for table in lookups_of(program):
+        name = source.get(table.ids, table.ids)
+        if name in program.main_block.vars and name not in written:
+            result[name] = (*result.get(name, ()), table)
+    return result
+
+
+def made_ids(program: Program) -> list[Table]:
+    """The lookups of ids that no input holds as they are, but ops of the program make."""
+    fed = {(table.ids, id(table.op)) for tables in tables_of(program).values() for table in tables}
+    return [table for table in lookups_of(program) if (table.ids, id(table.op)) not in fed]
+
+
+class Wrong(NamedTuple):
+    """An id that a table has no row for: the row of the batch that holds it, counted from 0, the id, and the table."""
+
+    input: str
+    row: int
+    id: int
+    table: Table
+
+    def told(self, place: str) -> Diagnostic:
+        """The error; `place` says where the row is from, such as `step 3 of feed.npz`."""
+        message = f"{self.table.describe('Ids', self.id)}: row {self.row + 1} of {self.input} in {place}"
+        return at_op("run-feed-mismatch", message, self.table.op)
+
+
+def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) -> Iterator[Wrong]:
+    """The first id of each input of a step that a table has no row for."""
+    for name, known in tables.items():
+        value: Any = feed.get(name)
+        ids: Any = value.data if isinstance(value, LoDTensor) else value
+        if not isinstance(ids, np.ndarray) or ids.dtype.kind != "i" or not ids.ndim:
+            continue
+        for table in known:
+            wrong = table.outside(ids)
+            if wrong is not None:
+                place: Any = np.argwhere(wrong)[0]
+                yield Wrong(name, row_of(value, int(place[0])), int(ids[tuple(place)]), table)
+                break
+
+
+def row_of(value: Any, element: int) -> int:
+    """The row of a value that holds an element of its first dim; of a ragged value, the sequence."""
+    if isinstance(value, LoDTensor):
+        for level in reversed(value.lod):
+            element = int(np.searchsorted(level, element, side="right")) - 1
+    return element
+
+
+class Apart(NamedTuple):
+    """Two inputs with different numbers of rows, and the op that brings their rows together."""
+
+    inputs: tuple[str, str]
+    rows: tuple[int, int]
+    op: Op
+
+    def told(self, place: str) -> Diagnostic:
+        """The error; `place` says where the rows are from, such as `step 3 of feed.npz`."""
+        (one, other), (first, second) = self.inputs, self.rows
+        message = (
+            f"{one} has {counted(first, 'row')} and {other} has {second:,} in {place}, which it takes side by side"
+        )
+        single = one if first == 1 else other
+        declaring = f"{single} is declared with -1 rows; a single row for all others is declared with 1"
+        notes = [Note(declaring)] if 1 in self.rows else []
+        return at_op("run-feed-mismatch", message, self.op, notes=notes)
+
+
+class FedRows:
+    """Compares the rows of a program's inputs in each step.
+
+    Compared are arrays whose input is declared with the first dim -1 and no LoD. Inputs may have different numbers of
+    rows where no op takes a row of one beside the same row of the other.
+    """
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._open: dict[str, Var] = {
+            name: var
+            for name, var in program.main_block.vars.items()
+            if not var.persistable and var.tensor is not None and var.shape[:1] == (-1,) and not var.tensor.lod_level
+        }
+        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], Apart | None] = {}
+        """What was found for the dims of the arrays of a step."""
+
+    def apart(self, feed: Mapping[str, Any]) -> Apart | None:
+        """The first two inputs of a step that have different numbers of rows although an op takes them side by side."""
+        given = {name: value.shape for name, value in feed.items() if name in self._open and self._fits(name, value)}
+        if len({shape[:1] for shape in given.values()}) < 2:
+            return None
+        key = tuple(given.items())
+        if key not in self._known:
+            self._known[key] = self._search(given)
+        return self._known[key]
+
+    def _fits(self, name: str, value: Any) -> bool:
+        """Whether a value is an array with the declared dims, whatever its rows."""
+        dims = self._open[name].shape
+        return isinstance(value, np.ndarray) and len(value.shape) == len(dims) and fits(value.shape[1:], dims[1:])
+
+    def _search(self, shapes: Mapping[str, tuple[int, ...]]) -> Apart | None:
+        types: dict[str, TensorType] = {}
+        origins = {name: frozenset([name]) for name in shapes}
+        for name, shape in shapes.items():
+            tensor = self._open[name].tensor
+            assert tensor is not None
+            types[name] = tensor._replace(shape=shape)
+
+        def declared(name: str) -> TensorType | None:
+            var = self._program.find_var(name)
+            return None if var is None else var.tensor
+
+        def known(name: str) -> TensorType | None:
+            return types.get(name) or declared(name)
+
+        for op in self._program.main_block.ops:
+            of = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
+            if not of:
+                continue
+            made: Types = {}
+            try:
+                made = infer_types(op, known)
+                meet = _side_by_side(op, types, origins)
+            except ShapeError:
+                meet = [*of] if _fits(op, declared) else []
+            for one, other in combinations([name for name in shapes if name in meet], 2):
+                if shapes[one][0] != shapes[other][0]:
+                    return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
+            for slot, names in op.outputs.items():
+                for name, tensor in zip(names, made.get(slot, (None,) * len(names)), strict=False):
+                    types.pop(name, None)
+                    origins[name] = of
+                    if tensor is not None and tensor.shape:
+                        types[name] = tensor
+        return None
+
+
+class FedInputs:
+    """Checks what a program is fed in each step; with `any_id` ids may be such that no table has a row for them."""
+
+    def __init__(self, program: Program, *, any_id: bool = False):
+        self._rows = FedRows(program)
+        self._tables = {} if any_id else tables_of(program)
+
+    def require(self, feed: Mapping[str, Any], place: str) -> None:
+        """Raises DiagnosticError for inputs whose rows don't fit together, and for ids that a table has no row for;
+        `place` says where they are from.
+        """
+        apart = self._rows.apart(feed)
+        if apart is not None:
+            raise DiagnosticError([apart.told(place)])
+        raise_errors(wrong.told(place) for wrong in wrong_ids(self._tables, feed))
+
+
+def _side_by_side(op: Op, types: Mapping[str, TensorType], origins: Mapping[str, frozenset[str]]) -> list[str]:
+    """The inputs of the program whose rows an op takes side by side, though they are not as many; else none."""
+    schema = schema_of(op.type)
+    names = [name for name in dict.fromkeys(op.input_names) if origins.get(name) and name in types]
+    if schema is None or not schema.row_wise or len(names) < 2 or op.attrs.get("axis", -1) not in (-1, 0):
+        return []
+    alike = {len(types[name].shape) for name in names}
+    rows = {types[name].shape[0] for name in names if types[name].shape}
+    if len(rows) < 2 or min(rows) < 0 or (len(alike) > 1 and op.attrs.get("axis", -1) != 0):
+        return []
+    return [origin for name in names for origin in origins[name]]
+
+
+def _fits(op: Op, declared: Any) -> bool:
+    """Whether the declared dims of an op's inputs fit together, so that only the rows of a step do not."""
+    try:
+        infer_types(op, declared)
+    except ShapeError:
+        return False
+    return True

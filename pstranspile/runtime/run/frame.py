@@ -16,9 +16,8 @@ from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ops.gradients.audit import wrong_gradients
 from pstranspile.ops.gradients.needs import KEPT, with_loop_terms
-from pstranspile.ops.gradients.old_values import is_copy, with_old_values
-from pstranspile.ops.gradients.versions import can_be_followed
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.ops.gradients.versions import can_be_followed, is_copy, with_old_values
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.random import Key, Rows, RowStream, stream_key
 from pstranspile.runtime.run.batch import Batch, BatchAxes, find_rows
 from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present

@@ -17,7 +17,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import checked, expect, expect_number, expect_program, names_of
 from pstranspile.ir.model import Op, Program
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp, arguments_of, fail, slot_of
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched, mismatch, missing, offsets_fit
 from pstranspile.runtime.run.frame import Execution, Frame, Slices, Watcher, interpret

@@ -17,7 +17,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import UNKNOWN, BatchAxes, has_rows, rows_of
 from pstranspile.runtime.run.feeds import written_names
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows

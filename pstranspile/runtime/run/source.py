@@ -34,8 +34,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.ops import with_defaults
 from pstranspile.ops.attributes import flag, real
 from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS, either
-from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.kernel import OVER, kernel_of
+from pstranspile.runtime.kernels.kernel import OVER, Value, kernel_of
 from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.kernels.rows import AS_ROWS

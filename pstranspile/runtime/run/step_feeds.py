@@ -29,7 +29,7 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import shown_path
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import Dealt, joined, rows_of
 from pstranspile.runtime.run.feeds import (

@@ -23,7 +23,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
 from pstranspile.runtime.arithmetic import same_everywhere
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp
 
 LARGEST = 1 << 15

@@ -12,7 +12,7 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.extras import installing
-from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.feeds import described, is_number, numbers_of, size_in_bytes
 

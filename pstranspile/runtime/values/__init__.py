@@ -1,7 +1,11 @@
-"""The values of variables at run time: arrays, ragged tensors and sparse rows; and the names of dtypes."""
+"""The values of variables at run time: arrays, ragged tensors and sparse rows; the names of dtypes; and tensors as
+Fluid prints them.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.types import DType
@@ -53,3 +57,90 @@ NUMPY_TYPES: dict[DType, str] = {
     DType.INT8: "int8",
 }
 """numpy's name of every element type."""
+
+
+_TYPES = {
+    "float32": ("float", "f"),
+    "float64": ("double", "d"),
+    "float16": ("::paddle::platform::float16", "N6paddle8platform7float16E"),
+    "int64": ("int64_t", "l"),
+    "int32": ("int", "i"),
+    "int16": ("int16_t", "s"),
+    "int8": ("int8_t", "a"),
+    "uint8": ("uint8_t", "h"),
+    "bool": ("bool", "b"),
+}
+"""The name of each element type in C++: in source text, and mangled."""
+
+
+def data_of(value: Any) -> Array:
+    """The elements of a value; for sparse rows, those of the rows that exist."""
+    if isinstance(value, LoDTensor):
+        return value.data
+    return value.value if isinstance(value, SelectedRows) else value
+
+
+def lod_of(value: Any) -> list[list[int]]:
+    """The offsets of a value's LoD levels."""
+    return [list(level) for level in value.lod] if isinstance(value, LoDTensor) else []
+
+
+def numbers(data: Array) -> list[str]:
+    """The text of each element; floats have six digits."""
+    kind = data.dtype.kind
+    return [f"{value:g}" if kind == "f" else str(int(value)) for value in data.ravel().tolist()]
+
+
+def mangled(dtype: Any) -> str:
+    """The letter of an element type in mangled names of C++."""
+    return _TYPES.get(str(dtype), ("", str(dtype)))[1]
+
+
+def tensor_text(value: Any) -> str:
+    """A tensor in the form in which Fluid prints it: lines for LoD, dims, layout, element type and all elements."""
+    data = data_of(value)
+    lod = "".join("{" + ", ".join(map(str, level)) + "}" for level in lod_of(value))
+    facts = [
+        ("lod", "{" + lod + "}"),
+        ("dim", ", ".join(map(str, data.shape))),
+        ("layout", "NCHW"),
+        ("dtype", _TYPES.get(str(data.dtype), (str(data.dtype),))[0]),
+        ("data", "[" + " ".join(numbers(data)) + "]"),
+    ]
+    return "".join(f"\t{name}: {text}\n" for name, text in facts)
+
+
+def fetched_text(info: str, name: str, value: Any) -> str:
+    """The text that Fluid prints for a fetched variable when it trains on a data set."""
+    return f"{info}\t{name}\t{tensor_text(value)}\t"
+
+
+def fetched_line(seconds: float, batch: int, fetched: Iterable[tuple[str, Any]]) -> str:
+    """The line that Paddle 2.x prints for fetched variables when it trains on a data set: the time, the number of the
+    batch, and for each variable its text, its number of elements, and the elements.
+    """
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    parts = [f"time: [{moment}]", f"batch: [{batch}]"]
+    for info, value in fetched:
+        data = data_of(value)
+        parts.append(f"{info}[{data.size}]:[{' '.join(numbers(data))}]")
+    return ", ".join(parts)
+
+
+def printed_text(head: str, value: Any, shown: Iterable[str], limit: int) -> str:
+    """The text that Fluid's op `print` prints: a head, those of `shape`, `dtype` and `lod` that are in `shown`, and at
+    most `limit` elements.
+
+    A negative `limit` means all elements.
+    """
+    data, lod, asked = data_of(value), lod_of(value), {*shown}
+    lines = [head]
+    if "shape" in asked:
+        lines.append(f"\tshape: [{''.join(f'{dim},' for dim in data.shape)}]")
+    if "dtype" in asked:
+        lines.append(f"\tdtype: {mangled(data.dtype)}")
+    if "lod" in asked and lod:
+        levels = "".join(f"[ {''.join(f'{offset},' for offset in level)} ]" for level in lod)
+        lines.append(f"\tLoD: [{levels}]")
+    listed = data.ravel() if limit < 0 else data.ravel()[:limit]
+    return "\n".join([*lines, f"\tdata: {''.join(f'{number},' for number in numbers(listed))}"])

@@ -208,7 +208,7 @@ def telling_of_made_ids(options: argparse.Namespace, module: Module) -> Generato
     except DiagnosticError as problem:
         if options.bad_rows != "skip":
             raise
-        from pstranspile.runtime.run.fed_ids import made_ids
+        from pstranspile.runtime.run.feeds import made_ids
 
         made = {op.origin.location: table for table in made_ids(module.main) if (op := table.op).origin is not None}
         raise DiagnosticError(

@@ -382,7 +382,7 @@ def _view(
 
 def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str]) -> None:
     """Writes what was fetched and all parameters, out of what the processes have left. Raises DiagnosticError."""
-    from pstranspile.cluster.net.outcome import gather
+    from pstranspile.cluster.net.parts import gather
     from pstranspile.runtime.run.files import write_arrays
 
     made = gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays()

@@ -94,7 +94,7 @@ def check_local(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
 
 def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, keeping: Keeping) -> int:
     """Runs the job. Raises DiagnosticError."""
-    from pstranspile.cluster.ray.missing import require_ray
+    from pstranspile.cluster.ray.launch import require_ray
     from pstranspile.runtime.files.outputs import require_writable
 
     address = _address(parser, options.on)

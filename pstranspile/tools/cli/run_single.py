@@ -15,7 +15,7 @@ from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.large.forms import parameter_arrays
 from pstranspile.runtime.run.batch import rows_of
-from pstranspile.runtime.run.fed_inputs import FedInputs
+from pstranspile.runtime.run.feeds import FedInputs
 from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.step_feeds import (

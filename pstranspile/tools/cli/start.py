@@ -79,8 +79,7 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
         return None
     from pstranspile.cluster.checkpoint.layout import layout_of
     from pstranspile.cluster.checkpoint.runs import Source
-    from pstranspile.cluster.checkpoint.servers import of_servers, require_fits
-    from pstranspile.cluster.net.server_checkpoints import CheckpointPlan
+    from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, of_servers, require_fits
     from pstranspile.compiler.compile import prepare
     from pstranspile.compiler.job.file import load_job
 
@@ -372,7 +371,7 @@ def _play(
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
     from pstranspile.cluster.net.findings import reported
-    from pstranspile.cluster.net.outcome import trainer_arrays
+    from pstranspile.cluster.net.parts import trainer_arrays
     from pstranspile.cluster.net.process import Place, is_server, play
     from pstranspile.cluster.net.terms import Refused, Terms, token_of_environment
     from pstranspile.fluid.net.system import FluidSystem

@@ -173,7 +173,7 @@ def _verify(
     printed: _Terminal | _Log,
     sources: Sequence[SourceText] = (),
 ) -> int:
-    from pstranspile.compiler.trial import refused_beyond, well_formed
+    from pstranspile.compiler.compile import refused_beyond, well_formed
 
     try:
         module = load()

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pstranspile.compiler.compile import refused_beyond, well_formed
 from pstranspile.compiler.job.file import MAX_BYTES
-from pstranspile.compiler.trial import refused_beyond, well_formed
 from pstranspile.frontends.loading import in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused

@@ -14,7 +14,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.parts import gather
 from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
 from pstranspile.proof.faults import Entry, UpdateLedger
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.outcome import gather, write_server, write_trainer
+from pstranspile.cluster.net.parts import gather, write_server, write_trainer
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports

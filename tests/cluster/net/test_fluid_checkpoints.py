@@ -18,11 +18,10 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import SharedTarget, Target, newest
-from pstranspile.cluster.checkpoint.servers import of_servers
 from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.cluster.net.parts import Part, write_part
-from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, put_together
+from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, of_servers, put_together
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.runtime.values.encoding import read_selected_rows, write_file
 from pstranspile.tools.cli import main

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.wire import WireError
 from pstranspile.fluid.net import message
 from pstranspile.fluid.net.message import (
     VariableMessage,

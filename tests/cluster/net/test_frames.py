@@ -15,17 +15,17 @@ from hypothesis.extra import numpy as arrays
 
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Part, Piece, Statement, Total
-from pstranspile.cluster.net import values
-from pstranspile.cluster.net.frames import (
+from pstranspile.cluster.net import wire
+from pstranspile.cluster.net.wire import (
     HEADER_SIZE,
     MESSAGES,
     Header,
+    WireError,
     frame,
     messages_body,
     read_header,
     read_messages,
 )
-from pstranspile.cluster.net.values import WireError
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 MACHINES = ["pserver_0", "trainer_0", "trainer_1"]
@@ -208,7 +208,7 @@ EMPTY_SUM = Total(0, (0, 0), "w", (-1, 0), (), None)
 def without_bounds(monkeypatch: pytest.MonkeyPatch, make: Callable[[], bytes]) -> bytes:
     """What a sender makes that is not of this package."""
     with monkeypatch.context() as patch:
-        patch.setattr(values, "MOST_OFFSETS", 1 << 62)
+        patch.setattr(wire, "MOST_OFFSETS", 1 << 62)
         return make()
 
 
@@ -250,26 +250,26 @@ def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypa
     make, expected = BOMBS[bomb]
     data = without_bounds(monkeypatch, make)
     taken = 0
-    take = values.Reader.take
+    take = wire.Reader.take
 
-    def counted(reader: values.Reader, size: int) -> int:
+    def counted(reader: wire.Reader, size: int) -> int:
         nonlocal taken
         taken += 1
         return take(reader, size)
 
-    monkeypatch.setattr(values.Reader, "take", counted)
+    monkeypatch.setattr(wire.Reader, "take", counted)
     tracemalloc.start()
     with pytest.raises(WireError, match=expected):
         read_messages(data, MACHINES)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert taken < 10 * values.MOST_SUMS
+    assert taken < 10 * wire.MOST_SUMS
     assert peak < 4 * len(data) + (1 << 20)
 
 
 def test_a_sender_does_not_make_what_is_refused() -> None:
     message = Message("send", "trainer_0", "pserver_0", 0, 2, 1, "w", LoDTensor(np.ones((1, 1)), [[0] * (2 << 20)]), -1)
-    assert not values.can_be_sent(message.payload)
+    assert not wire.can_be_sent(message.payload)
     with pytest.raises(WireError, match="more than 1048576 offsets"):
         messages_body([message], NUMBERS)
     with pytest.raises(WireError, match="tuple can't be sent"):

@@ -21,7 +21,9 @@ import pytest
 
 from pstranspile.cluster.machines.message import COMPLETE, GET, SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.simulate import simulate
-from pstranspile.cluster.net.frames import (
+from pstranspile.cluster.net.http2 import PREFACE
+from pstranspile.cluster.net.transport import MOST_STRANGERS
+from pstranspile.cluster.net.wire import (
     ALIVE,
     ANSWER,
     ASK,
@@ -36,8 +38,6 @@ from pstranspile.cluster.net.frames import (
     json_body,
     messages_body,
 )
-from pstranspile.cluster.net.http2 import PREFACE
-from pstranspile.cluster.net.transport import MOST_STRANGERS
 from pstranspile.fluid.net.message import SERVICE, VariableMessage, write_value, write_variable
 from pstranspile.runtime.values import SelectedRows
 from tests.cluster.net.campaign import runs

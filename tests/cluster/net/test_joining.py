@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.net.frames import Header, frame
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.loop import CLOSED, FRAME, Event
 from pstranspile.cluster.net.peer import Connection, Peer
 from pstranspile.cluster.net.process import Readmission, rejoin
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.cluster.net.wire import Header, frame
 from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")

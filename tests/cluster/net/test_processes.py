@@ -22,7 +22,7 @@ from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.cluster.machines.snapshots import Snapshot, write_snapshot
 from pstranspile.cluster.net import supervisor as supervisor_module
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
-from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.parts import gather
 from pstranspile.cluster.net.status import STATUS, StatusPipe
 from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
 from pstranspile.cluster.net.terms import Terms, role_of_environment

@@ -26,7 +26,7 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.site import Part
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import MOST_HELD, Refused
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values import SelectedRows
 from pstranspile.tools.cli import main

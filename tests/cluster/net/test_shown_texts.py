@@ -17,10 +17,9 @@ import pytest
 
 from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.recorder import POST, event_of
-from pstranspile.cluster.net.frames import HELLO, MAGIC, REFUSED, Header, frame, json_body
-from pstranspile.cluster.net.status import Shown, values_text
-from pstranspile.cluster.net.telling import AT_ONCE, SECONDS, Told
+from pstranspile.cluster.net.status import AT_ONCE, SECONDS, Shown, Told, values_text
 from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.wire import HELLO, MAGIC, REFUSED, Header, frame, json_body
 from pstranspile.fluid.net.message import VariableMessage, write_variable
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 from pstranspile.tools.cli import main

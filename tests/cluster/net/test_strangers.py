@@ -25,17 +25,6 @@ from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.net import channel, http2, transport
 from pstranspile.cluster.net.calls import LARGE_CALL, CallService
 from pstranspile.cluster.net.channel import MOST_WRITTEN, STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
-from pstranspile.cluster.net.frames import (
-    HEADER_SIZE,
-    HELLO,
-    MESSAGES,
-    MOST_GREETING,
-    PROTOCOL,
-    WELCOME,
-    Header,
-    frame,
-    json_body,
-)
 from pstranspile.cluster.net.http2 import (
     FRAME_WORK,
     MOST_CRUMBS,
@@ -47,7 +36,7 @@ from pstranspile.cluster.net.http2 import (
     Http2,
 )
 from pstranspile.cluster.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
-from pstranspile.cluster.net.telling import AT_ONCE, Told
+from pstranspile.cluster.net.status import AT_ONCE, Told
 from pstranspile.cluster.net.tls import CHUNK, MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
 from pstranspile.cluster.net.transport import (
     MOST_ACCEPTED,
@@ -58,7 +47,18 @@ from pstranspile.cluster.net.transport import (
     Frames,
     Listener,
 )
-from pstranspile.cluster.net.values import WireError
+from pstranspile.cluster.net.wire import (
+    HEADER_SIZE,
+    HELLO,
+    MESSAGES,
+    MOST_GREETING,
+    PROTOCOL,
+    WELCOME,
+    Header,
+    WireError,
+    frame,
+    json_body,
+)
 from pstranspile.fluid.net.message import MOST_FIELDS, VariableMessage, most_brought, most_held, read_name, write_value
 from tests.cluster.net.played import compiled
 from tests.cluster.net.test_http2 import BLOCK, CONTINUATION, DATA, HEADERS, PING, RESET, SETTINGS, WINDOW, message

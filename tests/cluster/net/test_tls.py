@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
-from pstranspile.cluster.net.frames import HEADER_SIZE, MAGIC
 from pstranspile.cluster.net.loop import CLOSED, Loop
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.cluster.net.tls import Credentials, plain, read_credentials, require_guarded
 from pstranspile.cluster.net.transport import Dialer, Listener
+from pstranspile.cluster.net.wire import HEADER_SIZE, MAGIC
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
 from tests.cluster.net.played import compiled, play

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cluster.net.frames import HEADER_SIZE, MAGIC, PROTOCOL, REFUSED, Header, frame, json_body
+from pstranspile.cluster.net.wire import HEADER_SIZE, MAGIC, PROTOCOL, REFUSED, Header, frame, json_body
 from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")

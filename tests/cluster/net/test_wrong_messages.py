@@ -23,13 +23,13 @@ import pstranspile as ps
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
-from pstranspile.cluster.net import checks, frames, peer
+from pstranspile.cluster.net import checks, peer, wire
 from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.loop import FRAME, Event
 from pstranspile.cluster.net.process import rejoin
 from pstranspile.cluster.net.site import MOST_TURNED_AWAY, SLOW, Site
-from pstranspile.cluster.net.telling import AT_ONCE
+from pstranspile.cluster.net.status import AT_ONCE
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME
 from pstranspile.fluid.net.system import FluidSystem
@@ -112,9 +112,9 @@ def garbled(change: Callable[[bytearray], None]) -> Callable[[Said], None]:
 
     def say(said: Said) -> None:
         numbers = {name: number for number, name in enumerate(said.machines)}
-        content = bytearray(frames.messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
+        content = bytearray(wire.messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
         change(content)
-        said.frame(frames.MESSAGES, bytes(content), number=said.number + 1)
+        said.frame(wire.MESSAGES, bytes(content), number=said.number + 1)
 
     return say
 
@@ -183,23 +183,23 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "a step below all": (message(GET, "w", step=-(1 << 62)), "was further than step"),
     # frames
     "talks without end": (
-        lambda said: [said.frame(frames.BYE, frames.json_body({"x": "y" * 500_000})) for _ in range(4)] and None,
+        lambda said: [said.frame(wire.BYE, wire.json_body({"x": "y" * 500_000})) for _ in range(4)] and None,
         "asks and answers with more than",
     ),
     "a frame too far": (lambda said: said.say(said.message(GET, "w"), number=9), "frame 9 has come where"),
     "greets twice": (
-        raw(frames.HELLO, frames.json_body({**GREETING, "role": "trainer_1"})),
+        raw(wire.HELLO, wire.json_body({**GREETING, "role": "trainer_1"})),
         "there was a greeting already",
     ),
-    "welcomes": (raw(frames.WELCOME, frames.json_body(GREETING)), "there was a greeting already"),
-    "answers": (raw(frames.ANSWER, frames.json_body({"number": 1})), "nothing was asked"),
-    "asks in no words": (raw(frames.ASK, b"\xff"), "is no JSON"),
-    "asks with a list": (raw(frames.ASK, b"[]"), "is no mapping"),
-    "comes at no step": (raw(frames.ASK, frames.json_body({"rejoin": "soon"})), "rejoin is no number"),
-    "comes at a step below 0": (raw(frames.ASK, frames.json_body({"rejoin": -5})), "rejoin is no number"),
-    "comes beyond all steps": (raw(frames.ASK, frames.json_body({"rejoin": 1 << 70})), "rejoin is no number"),
-    "asks under a long name": (raw(frames.ASK, frames.json_body({"number": "x" * 100_000})), "number is no number"),
-    "says goodbye in no words": (raw(frames.BYE, b"{"), "is no JSON"),
+    "welcomes": (raw(wire.WELCOME, wire.json_body(GREETING)), "there was a greeting already"),
+    "answers": (raw(wire.ANSWER, wire.json_body({"number": 1})), "nothing was asked"),
+    "asks in no words": (raw(wire.ASK, b"\xff"), "is no JSON"),
+    "asks with a list": (raw(wire.ASK, b"[]"), "is no mapping"),
+    "comes at no step": (raw(wire.ASK, wire.json_body({"rejoin": "soon"})), "rejoin is no number"),
+    "comes at a step below 0": (raw(wire.ASK, wire.json_body({"rejoin": -5})), "rejoin is no number"),
+    "comes beyond all steps": (raw(wire.ASK, wire.json_body({"rejoin": 1 << 70})), "rejoin is no number"),
+    "asks under a long name": (raw(wire.ASK, wire.json_body({"number": "x" * 100_000})), "number is no number"),
+    "says goodbye in no words": (raw(wire.BYE, b"{"), "is no JSON"),
     "many messages, none there": (garbled(put(0, "<I", 1 << 31)), "messages are announced"),
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
     "no such machine": (garbled(put(8, "<I", 77)), "of machines that the job does not have"),
@@ -323,7 +323,7 @@ def test_a_frame_is_no_larger_than_the_job_has_it() -> None:
     """Its header tells, before memory is taken for it."""
 
     def announce(said: Said) -> None:
-        header = bytearray(b"".join(frames.frame(frames.Header(frames.MESSAGES, said.number + 1, 0, 0), b"")))
+        header = bytearray(b"".join(wire.frame(wire.Header(wire.MESSAGES, said.number + 1, 0, 0), b"")))
         struct.pack_into("<Q", header, 32, 1 << 30)
         struct.pack_into("<I", header, 44, zlib.crc32(header[:44]))
         said.sock.sendall(header + bytes(1 << 16))
@@ -375,10 +375,10 @@ def test_processes_take_a_role_one_after_the_other_so_often(monkeypatch: pytest.
 
     for number in range(4):
         said = in_its_place(number)
-        assert said.answer[0] == frames.WELCOME
+        assert said.answer[0] == wire.WELCOME
         said.end()
     said = in_its_place(4)
-    told = json.loads(said.answer[1][frames.HEADER_SIZE :])
+    told = json.loads(said.answer[1][wire.HEADER_SIZE :])
     assert told == {"again": True, "reason": "3 processes have become trainer_1 within 60 seconds"}
     said.end()
     said = in_its_place(3)
@@ -404,13 +404,13 @@ class Server:
             said = Said.taken(sock, "pserver_0", self.machines)
             kind, data = said.next()
             if data:  # else it has looked whether somebody is there
-                assert kind == frames.HELLO
+                assert kind == wire.HELLO
                 break
         fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
-        said.frame(frames.WELCOME, frames.json_body({**fields, **welcome}))
+        said.frame(wire.WELCOME, wire.json_body({**fields, **welcome}))
         kind, data = said.next()
-        assert kind == frames.MESSAGES
-        asked = frames.read_messages(data, self.machines)
+        assert kind == wire.MESSAGES
+        asked = wire.read_messages(data, self.machines)
         assert {message.variable for message in asked} == {"b", "w"}
         said.slots = {message.variable: message.slot for message in asked}
         return said
@@ -423,7 +423,7 @@ class Server:
                 sock, _ = self.listening.accept()
                 said = Said.taken(sock, "pserver_0", self.machines)
                 if said.next()[1]:
-                    said.frame(frames.WELCOME, frames.json_body({**fields, **welcome}))
+                    said.frame(wire.WELCOME, wire.json_body({**fields, **welcome}))
 
 
 def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
@@ -549,16 +549,16 @@ def test_nobody_is_given_up_on_the_word_of_one(lie: str, capfd: pytest.CaptureFi
         for role in ("trainer_0", "trainer_1"):
             other = "trainer_1" if role == "trainer_0" else "trainer_0"
             said.append(connected(beside, beside.addresses[role], "trainer_2", gone=[other, role]))
-            assert said[-1].answer[0] == frames.WELCOME
+            assert said[-1].answer[0] == wire.WELCOME
     for one in said[-2:]:
         if lie == "an answer":
-            one.frame(frames.ANSWER, frames.json_body({"gone": ["trainer_0", "trainer_1"]}))
+            one.frame(wire.ANSWER, wire.json_body({"gone": ["trainer_0", "trainer_1"]}))
         elif lie == "a refusal":
-            one.frame(frames.REFUSED, frames.json_body({"reason": "go", "again": False}))
+            one.frame(wire.REFUSED, wire.json_body({"reason": "go", "again": False}))
     if lie == "another process":
         for role in ("trainer_0", "trainer_1"):
             refused = connected(beside, beside.addresses[role], "trainer_2", knows="nobody")
-            assert json.loads(refused.answer[1][frames.HEADER_SIZE :])["again"] is True
+            assert json.loads(refused.answer[1][wire.HEADER_SIZE :])["again"] is True
             refused.end()
     time.sleep(0.5)
     for one in said:
@@ -580,7 +580,7 @@ class _Line:
     def __init__(self) -> None:
         self.answered: list[int] = []
 
-    def send(self, header: frames.Header, body: bytes, own: object = None) -> None:
+    def send(self, header: wire.Header, body: bytes, own: object = None) -> None:
         self.answered.append(header.kind)
 
     def close(self) -> None:
@@ -590,16 +590,16 @@ class _Line:
 def test_another_token_leaves_a_line_and_is_answered_later(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     site = Site(job().cluster(seed=1), "pserver_0", TERMS, clock=lambda: now)
-    guess = frames.json_body({**GREETING, "token": "guess", "role": "trainer_1"})
+    guess = wire.json_body({**GREETING, "token": "guess", "role": "trainer_1"})
     lines = [_Line() for _ in range(1000)]
     for line in lines:
-        site.events.put(Event(FRAME, line, b"".join(frames.frame(frames.Header(frames.HELLO, 0, 0, 0), guess))))
+        site.events.put(Event(FRAME, line, b"".join(wire.frame(wire.Header(wire.HELLO, 0, 0, 0), guess))))
     site.run(site.events.empty)
-    assert sum(line.answered == [frames.REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
+    assert sum(line.answered == [wire.REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
     assert [line.answered for line in lines[:MOST_TURNED_AWAY]] == [[]] * MOST_TURNED_AWAY
     now += SLOW
     site.turn_away(now)
-    assert all(line.answered == [frames.REFUSED, -1] for line in lines)
+    assert all(line.answered == [wire.REFUSED, -1] for line in lines)
     told = capsys.readouterr().err.splitlines()
     assert len(told) == AT_ONCE
     assert told[0] == "pstranspile start: pserver_0: 192.0.2.1:5 is not let in: the token is another"
@@ -629,7 +629,7 @@ def test_no_server_comes_to_a_server(role: str, at: str) -> None:
     two = ps.compile(ps.load(PROGRAM), ps.Job(pservers=2, trainers=1))
     beside = Beside(JobFolder(dict(two.roles()), "job", 2), fed(), STEPS, "trainer_0")
     said = connected(beside, beside.addresses[at], role)
-    assert json.loads(said.answer[1][frames.HEADER_SIZE :]) == {
+    assert json.loads(said.answer[1][wire.HEADER_SIZE :]) == {
         "again": False,
         "reason": f"{role} does not connect to {at}, but the other way round, if at all",
     }
@@ -646,7 +646,7 @@ def test_a_trainer_that_comes_to_another_server_is_told_and_not_given_up() -> No
     two = ps.compile(ps.load(PROGRAM), ps.Job(pservers=2, trainers=1))
     beside = Beside(JobFolder(dict(two.roles()), "job", 2), fed(), STEPS, "trainer_0")
     said = connected(beside, beside.addresses["pserver_1"], "trainer_0", to="pserver_0")
-    assert json.loads(said.answer[1][frames.HEADER_SIZE :]) == {
+    assert json.loads(said.answer[1][wire.HEADER_SIZE :]) == {
         "again": False,
         "reason": "pserver_0 was expected at this address, where pserver_1 listens",
     }
@@ -679,7 +679,7 @@ def test_what_is_sent_again_is_added_up_once(monkeypatch: pytest.MonkeyPatch) ->
         summed += len(data) > ONES.nbytes
         return check_sum(data)
 
-    check_sum = frames.check_sum
+    check_sum = wire.check_sum
     monkeypatch.setattr(peer, "check_sum", counted)
     beside = Beside(job("async"), fed(), STEPS, "trainer_1")
     said = connected(beside)

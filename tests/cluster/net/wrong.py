@@ -10,7 +10,12 @@ from typing import Any
 
 from pstranspile.cluster.machines.message import REPLY, Message
 from pstranspile.cluster.machines.simulate import results_of
-from pstranspile.cluster.net.frames import (
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.terms import Terms
+from pstranspile.cluster.net.wire import (
     ALIVE,
     HEADER_SIZE,
     HELLO,
@@ -25,11 +30,6 @@ from pstranspile.cluster.net.frames import (
     read_messages,
     read_size,
 )
-from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.process import Place, play_server, play_trainer
-from pstranspile.cluster.net.status import StatusPipe
-from pstranspile.cluster.net.supervisor import Ports
-from pstranspile.cluster.net.terms import Terms
 from tests.cluster.net.strangers import connect
 
 TERMS = Terms("job", "token", 10.0)

@@ -13,7 +13,7 @@ from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.parts import Part, part_of, read_part
-from pstranspile.cluster.ray.moves import Kept, Own, kept, sent, together
+from pstranspile.cluster.ray.cuts import Kept, Own, kept, sent, together
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 

@@ -60,9 +60,9 @@ REGRESSION = ["launch", "examples/linear_regression.ir", "--on", "ray", "--pserv
 def hide(monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
     """Has libraries be missing."""
     there = importlib.util.find_spec
-    for name in ("ray.missing", "data.files"):
-        place = f"pstranspile.cluster.{name}.find_spec"
-        monkeypatch.setattr(place, lambda name: None if name in libraries else there(name))
+    for name in ("ray.launch", "data.files"):
+        module = importlib.import_module(f"pstranspile.cluster.{name}")
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name in libraries else there(name))
 
 
 @pytest.mark.parametrize("missing", [(), ("ray",), ("ray", "pyarrow")])
@@ -125,7 +125,9 @@ def test_what_ray_prints_is_no_output_of_the_command(
 def test_ray_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     there = importlib.util.find_spec
     monkeypatch.setattr(
-        "pstranspile.cluster.ray.missing.find_spec", lambda name: None if name == "ray" else there(name)
+        importlib.import_module("pstranspile.cluster.ray.launch"),
+        "find_spec",
+        lambda name: None if name == "ray" else there(name),
     )
     np.savez(tmp_path / "ok.npz", x=np.ones((2, 4, 13), "float32"), y=np.ones((2, 4, 1), "float32"))
     assert main([*REGRESSION, "--feed", str(tmp_path / "ok.npz")]) == 1

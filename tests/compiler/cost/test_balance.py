@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.compiler.cost.balance import Item, NoRoom, Part, balanced
+from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, Part, balanced
 from pstranspile.compiler.cost.counts import Range, RowCounts
-from pstranspile.compiler.cost.traffic import Moved
 
 
 def loads_of(items: Sequence[Item], parts: Sequence[Sequence[Part]], servers: int) -> list[float]:

@@ -12,8 +12,7 @@ import pytest
 import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.missing import NotHere
-from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
-from pstranspile.fluid.paddle.distributed.fleet.role_maker import Role, UserDefinedRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet, Role, UserDefinedRoleMaker
 from tests.fluid.running import fresh
 
 ENDPOINTS = ["127.0.0.1:6174"]

@@ -8,7 +8,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends.autodiff import SGD, train
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ops.gradients.old_values import is_copy, with_old_values
+from pstranspile.ops.gradients.versions import is_copy, with_old_values
 
 FORWARD = """ir 1
 

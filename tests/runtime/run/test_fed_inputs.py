@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.runtime.run.fed_inputs import FedRows
+from pstranspile.runtime.run.feeds import FedRows
 from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.runtime.values import LoDTensor
-from pstranspile.runtime.values.text import fetched_line, fetched_text, printed_text, tensor_text
+from pstranspile.runtime.values import LoDTensor, fetched_line, fetched_text, printed_text, tensor_text
 
 
 @pytest.mark.parametrize(

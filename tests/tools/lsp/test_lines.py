@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.compiler.trial import well_formed
+from pstranspile.compiler.compile import well_formed
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location, Module, Origin
 from pstranspile.ops.textual import parse

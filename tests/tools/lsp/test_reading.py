@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.compiler.trial import well_formed
+from pstranspile.compiler.compile import well_formed
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module
 from pstranspile.ops.textual import parse

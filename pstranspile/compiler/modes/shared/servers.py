@@ -20,8 +20,16 @@ from pstranspile.compiler.emit.rules import (
     Timing,
     made,
 )
-from pstranspile.compiler.emit.servers import Part, ServerJob
-from pstranspile.compiler.emit.several import Parts, find_parts, problems_of, separate, together, training_names
+from pstranspile.compiler.emit.servers import (
+    Part,
+    Parts,
+    ServerJob,
+    find_parts,
+    problems_of,
+    separate,
+    together,
+    training_names,
+)
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.modes import Prepared
 from pstranspile.compiler.plan.make import (

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from pstranspile.fluid.executor import Executor
+from pstranspile.fluid.framework import CPUPlace
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.fluid.places import CPUPlace
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.watching import assume
 

@@ -13,8 +13,8 @@ from pstranspile.fluid.communicator import DistributedMode, check_names, default
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.incubate.fleet.base import DistributedOptimizer, Fleet, Mode, expect_executor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer

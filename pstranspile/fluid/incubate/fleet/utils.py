@@ -16,7 +16,7 @@ from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet
 from pstranspile.fluid.log_helper import get_logger
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.fluid.running.interrupts import naming_wait
+from pstranspile.fluid.running.failures import naming_wait
 
 _RETRY_PAUSE = 3.0
 """Seconds before a failed command is repeated."""

@@ -17,7 +17,7 @@ from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
 from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry
-from pstranspile.runtime.values.text import fetched_line
+from pstranspile.runtime.values import fetched_line
 
 
 def get_rank() -> int:

@@ -11,8 +11,8 @@ import numpy as np
 
 from pstranspile.fluid import dataloader as sampling
 from pstranspile.fluid import reader
+from pstranspile.fluid.framework import CPUPlace
 from pstranspile.fluid.paddle.later import not_there
-from pstranspile.fluid.places import CPUPlace
 from pstranspile.fluid.reader import Dataset as Dataset
 
 

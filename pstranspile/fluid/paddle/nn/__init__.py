@@ -9,14 +9,14 @@ from typing import Any
 from pstranspile.fluid.clip import ClipGradByGlobalNorm as ClipGradByGlobalNorm
 from pstranspile.fluid.clip import ClipGradByNorm as ClipGradByNorm
 from pstranspile.fluid.clip import ClipGradByValue as ClipGradByValue
-from pstranspile.fluid.paddle.nn import calls, filters, layer, recurrent, transformer
 from pstranspile.fluid.paddle.nn import functional as functional
 from pstranspile.fluid.paddle.nn import initializer as initializer
+from pstranspile.fluid.paddle.nn import layer, recurrent, transformer
 from pstranspile.fluid.param_attr import ParamAttr as ParamAttr
 
 _LAYERS: dict[str, Any] = {
     name: held
-    for module in (layer, calls, filters, recurrent, transformer)
+    for module in (layer, recurrent, transformer)
     for name, held in vars(module).items()
     if isinstance(held, type) and issubclass(held, layer.Layer) and not name.startswith("_")
 }

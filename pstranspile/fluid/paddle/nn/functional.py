@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers, nets, unique_name
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import last_op
 from pstranspile.fluid.layers.adapt import bound, signature_of, to_core, wrap
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.paddle.figures import norm
 from pstranspile.fluid.paddle.later import from_tables, later
+from pstranspile.fluid.paddle.tensor import norm
 from pstranspile.frontends.layers.basic import layer_outputs
 from pstranspile.frontends.layers.conv import each_dim, paddings_of
 

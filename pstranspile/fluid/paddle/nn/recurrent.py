@@ -7,8 +7,7 @@ from typing import Any
 from pstranspile.fluid import layers
 from pstranspile.fluid.layers.rnn import RNNCell
 from pstranspile.fluid.paddle.nn import functional
-from pstranspile.fluid.paddle.nn.filters import uniform_start
-from pstranspile.fluid.paddle.nn.layer import Layer, LayerList
+from pstranspile.fluid.paddle.nn.layer import Layer, LayerList, uniform_start
 
 L: Any = layers
 

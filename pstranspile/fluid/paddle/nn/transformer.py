@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.nn import functional
-from pstranspile.fluid.paddle.nn.calls import Dropout
-from pstranspile.fluid.paddle.nn.layer import Layer, LayerList, LayerNorm, Linear
+from pstranspile.fluid.paddle.nn.layer import Dropout, Layer, LayerList, LayerNorm, Linear
 from pstranspile.fluid.param_attr import attr_of
 
 L: Any = layers

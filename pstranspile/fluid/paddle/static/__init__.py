@@ -25,7 +25,7 @@ from pstranspile.fluid.framework import default_startup_program as default_start
 from pstranspile.fluid.framework import device_guard as device_guard
 from pstranspile.fluid.framework import name_scope as name_scope
 from pstranspile.fluid.framework import program_guard as program_guard
-from pstranspile.fluid.graph.vartype import numpy_name
+from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.input import data as data
 from pstranspile.fluid.io import load as load
 from pstranspile.fluid.io import load_program_state as load_program_state

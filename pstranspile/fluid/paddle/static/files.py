@@ -10,8 +10,8 @@ from typing import Any
 from pstranspile.fluid import io
 from pstranspile.fluid.executor import plain_program
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.io import STACKED
 from pstranspile.ir.warned import warn
 

@@ -11,7 +11,6 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real, reals_attr
 from pstranspile.ops.detection.proposals import MATCH_TYPES, MINING_TYPES, one_of
-from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.detection.boxes import (
     LARGEST_LOG,
     clipped,
@@ -24,7 +23,7 @@ from pstranspile.runtime.kernels.detection.boxes import (
     pixel_overlaps,
     require_count,
 )
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, plain
 from pstranspile.runtime.kernels.random import words
 from pstranspile.runtime.values import Array, LoDTensor

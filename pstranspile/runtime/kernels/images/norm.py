@@ -20,8 +20,7 @@ from pstranspile.runtime.arithmetic import (
     root,
     sum_of_channels,
 )
-from pstranspile.runtime.kernels.context import ExecutionContext
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, kernel, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import as_matrix, first
 from pstranspile.runtime.values import Array
 

@@ -9,9 +9,8 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.shapes import Dims
-from pstranspile.runtime.kernels.context import ExecutionContext
 from pstranspile.runtime.kernels.detection.boxes import rounded
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, kernel, plain_kernel
 from pstranspile.runtime.values import Array
 
 

@@ -14,8 +14,7 @@ from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name
-from pstranspile.runtime.kernels.context import ExecutionContext, Value
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 

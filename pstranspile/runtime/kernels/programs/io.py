@@ -16,9 +16,8 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
-from pstranspile.runtime.kernels.context import ExecutionContext, Value
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, plain_kernel
+from pstranspile.runtime.values import Array, LoDTensor, SelectedRows, printed_text
 from pstranspile.runtime.values.encoding import (
     as_float16,
     decode_part,
@@ -32,7 +31,6 @@ from pstranspile.runtime.values.encoding import (
     require_encodable,
     write_file,
 )
-from pstranspile.runtime.values.text import printed_text
 
 
 def _write(op: Op, path: Path, values: Iterable[tuple[str, Array | LoDTensor | SelectedRows]]) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import ints_attr
-from pstranspile.runtime.kernels.context import Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 
 

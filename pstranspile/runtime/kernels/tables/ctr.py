@@ -10,8 +10,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
-from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Surroundings, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import check_ids, numpy_dtype, plain, row_counts, sequences
 from pstranspile.runtime.kernels.random import filtered, mersenne_words, row_hashes, row_hashes_32, words
 from pstranspile.runtime.kernels.training.loss import evenly

@@ -15,8 +15,7 @@ from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tables.embedding import INITIALISERS
 from pstranspile.runtime.arithmetic import sum_runs
-from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Surroundings, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     all_ids,
     check_ids,

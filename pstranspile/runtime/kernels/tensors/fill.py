@@ -12,8 +12,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tensors.fill import diagonal_dims, eye_dims, no_diagonal_dims
-from pstranspile.runtime.kernels.context import Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import first, formula, listed, numpy_dtype
 from pstranspile.runtime.kernels.random import (
     Rows,

@@ -11,8 +11,7 @@ from pstranspile.ir.model import Op, Var
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.ops.shapes import Dims, size
 from pstranspile.ops.tensors.shape import BOUNDS, Padding, image_padding, pairs, span
-from pstranspile.runtime.kernels.context import Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import first, listed, plain
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.kernels.tensors.fill import asked_dims

@@ -21,8 +21,7 @@ from pstranspile.runtime.arithmetic import (
     shares_of_exp,
     sum_over,
 )
-from pstranspile.runtime.kernels.context import Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import all_ids, as_matrix, below_largest, check_ids, first, formula
 from pstranspile.runtime.kernels.random import Rows, mersenne_words, words
 from pstranspile.runtime.kernels.rows import add_rows

@@ -12,8 +12,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
-from pstranspile.runtime.kernels.context import Surroundings
-from pstranspile.runtime.kernels.kernel import Run, in_place, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, in_place, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, first
 from pstranspile.runtime.kernels.random import fluid_uniform, normal
 from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions, scatter, update_rows

@@ -10,14 +10,18 @@ from pstranspile.fluid.incubate.data_generator import MultiSlotStringDataGenerat
 from pstranspile.fluid.paddle.distributed import InMemoryDataset as InMemoryDataset
 from pstranspile.fluid.paddle.distributed import QueueDataset as QueueDataset
 from pstranspile.fluid.paddle.distributed.fleet import metrics as metrics
+from pstranspile.fluid.paddle.distributed.fleet import one_fleet
 from pstranspile.fluid.paddle.distributed.fleet import utils as utils
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet as Fleet
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import PaddleCloudRoleMaker as PaddleCloudRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Role as Role
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import UserDefinedRoleMaker as UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import UtilBase as UtilBase
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet as fleet
-from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRoleMaker as PaddleCloudRoleMaker
-from pstranspile.fluid.paddle.distributed.fleet.role_maker import Role as Role
-from pstranspile.fluid.paddle.distributed.fleet.role_maker import UserDefinedRoleMaker as UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy as DistributedStrategy
+
+role_maker = one_fleet
+"""Fleet's module of role makers."""
 
 util = fleet.util
 

@@ -1,4 +1,7 @@
-"""Fleet of the first 2.x versions, which uses Fluid's Fleet with servers or the one without."""
+"""Fleet of the first 2.x versions, which uses Fluid's Fleet with servers or the one without.
+
+Its role makers are Fluid's, which also recognise a process without a cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,88 @@ import numpy as np
 from pstranspile.fluid import io
 from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.incubate.fleet import base as fluid
 from pstranspile.fluid.incubate.fleet.base import Fleet as FluidFleet
-from pstranspile.fluid.incubate.fleet.base import RoleMakerBase
+from pstranspile.fluid.incubate.fleet.base import RoleMakerBase as RoleMakerBase
 from pstranspile.fluid.incubate.fleet.collective import fleet as collective
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_servers
-from pstranspile.fluid.launchers.environment import MEETING
-from pstranspile.fluid.missing import refused
-from pstranspile.fluid.paddle.distributed.fleet.role_maker import PaddleCloudRoleMaker
+from pstranspile.fluid.missing import hold_parts, refused
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
+from pstranspile.fluid.running.launched import MEETING
 from pstranspile.fluid.running.meeting import Meeting
+from pstranspile.fluid.running.watching import assume
 from pstranspile.ir.diagnostics import shell_word
+
+
+class Role(fluid.Role):
+    """The roles of machines."""
+
+    ALL = 4
+
+
+class _Underscored:
+    """Adds the names that methods of role makers have in 2.x, which begin with an underscore."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") and not name.startswith("__") and hasattr(type(self), name[1:]):
+            return getattr(self, name[1:])
+        raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+
+
+class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
+    """The role in the environment, as launchers set it; without it, the role of the only trainer."""
+
+    def __init__(self, is_collective: bool = False, **kwargs: Any):
+        super().__init__(is_collective)
+        self.alone = False
+        """Whether there is no other machine."""
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether there are no servers."""
+        return self._is_collective
+
+    def generate_role(self) -> None:
+        """Reads the role from the environment. Raises ValueError, which names the variable that is wrong."""
+        told = "PADDLE_TRAINER_ENDPOINTS" if self._is_collective else "PADDLE_PSERVERS_IP_PORT_LIST"
+        if assume(told):
+            super().generate_role()
+            return
+        self.alone, self._known = True, True
+        self._worker_endpoints, self._worker_count = ["127.0.0.1:6170"], 1
+
+
+class UserDefinedRoleMaker(_Underscored, fluid.RoleMakerBase):
+    """The role that the script gives, with trainers by `worker_num` or `worker_endpoints`, and with the servers, if
+    there are any.
+    """
+
+    def __init__(
+        self,
+        is_collective: bool = False,
+        init_gloo: bool = False,
+        *,
+        current_id: int = 0,
+        role: int = Role.WORKER,
+        worker_num: int = 0,
+        worker_endpoints: Any = None,
+        server_endpoints: Any = None,
+        **kwargs: Any,
+    ):
+        super().__init__()
+        if kwargs.get("heter_worker_endpoints"):
+            raise refused("UserDefinedRoleMaker(heter_worker_endpoints=...)", "all trainers are alike")
+        self.is_collective = is_collective
+        self.alone = False
+        workers: list[str] = [*(worker_endpoints or ())]
+        made: fluid.RoleMakerBase
+        if is_collective:
+            made = fluid.UserDefinedCollectiveRoleMaker(current_id, worker_endpoints)
+        else:
+            made = fluid.UserDefinedRoleMaker(current_id, role, worker_num or len(workers), server_endpoints)
+        vars(self).update(vars(made), _worker_endpoints=workers)
+
 
 MODEL_FOLDER = "dnn_plugin"
 """The folder in which a trainer with servers writes a model, within the folder that the script names, as in Paddle
@@ -342,3 +416,4 @@ class Fleet:
 
 fleet = Fleet()
 """The only fleet of this process, whose methods are functions of `paddle.distributed.fleet`."""
+hold_parts(__name__, globals())

@@ -13,7 +13,7 @@ from pstranspile.fluid import optimizer as fluid
 from pstranspile.fluid.communicator import warn_not_followed, warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.framework import default_startup_program, program_guard
-from pstranspile.fluid.graph.vartype import VarType
+from pstranspile.fluid.graph.values import VarType
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet import parameter_server as servers
 from pstranspile.fluid.missing import refused

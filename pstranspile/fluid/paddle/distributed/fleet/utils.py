@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.in_cluster import TEST
+from pstranspile.fluid.graph.program import TEST
 from pstranspile.fluid.missing import hold_parts, refused
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet
 from pstranspile.fluid.paddle.distributed.fs_wrapper import LocalFS as LocalFS

@@ -1,14 +1,20 @@
-"""Shows the error of a script that has failed: with the script's own lines, without the lines of this package that they
-call.
+"""Reports of a script that has failed or was interrupted.
+
+A failed script's error is shown with the script's own lines, without the lines of this package that ran them; an
+interrupted one is told by the line where it was interrupted, and by what it was waiting for.
 """
 
 from __future__ import annotations
 
+import atexit
 import linecache
+import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from signal import SIGINT
 from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
 from typing import TypeVar
 
@@ -128,3 +134,43 @@ def _chain(shown: TracebackException) -> Iterator[TracebackException]:
     while current is not None:
         yield current
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+
+
+STATUS = 128 + SIGINT
+"""The exit status of an interrupted script, as shells report it."""
+
+_told_at_exit: list[bool] = []
+
+
+@contextmanager
+def naming_wait(what: Callable[[], str]) -> Generator[None]:
+    """A context manager that adds to an interrupt in its block the sentence of what the block waits for.
+
+    The script still catches a KeyboardInterrupt; the sentence is its text.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*(stop.args or filter(None, (what(),)))) from None
+
+
+def interrupted(stop: KeyboardInterrupt) -> str:
+    """The sentence that reports a script ended by an interrupt: its line, and what it was waiting for there."""
+    place = line_of_script(stop)
+    return ": ".join(filter(None, (f"interrupted at {place}" if place else "interrupted", str(stop))))
+
+
+def end_as_interrupted() -> None:
+    """Makes this process, which is ending, exit with the status of an interrupt after everything else is done."""
+    _told_at_exit.append(True)
+
+
+def _end() -> None:
+    if _told_at_exit:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a script may have closed the stream, or its reader has gone
+                stream.flush()
+        os._exit(STATUS)
+
+
+atexit.register(_end)  # registered first, so it runs after all functions that scripts register

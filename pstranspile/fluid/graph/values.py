@@ -1,9 +1,12 @@
-"""Element types and kinds of variables under Fluid's names."""
+"""The values that scripts pass and get, under Fluid's names: element types and kinds of variables, several things or
+one, and the arrays that runs return.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -83,3 +86,27 @@ def numpy_name(given: Any) -> str:
 def kind_of(given: Any) -> VarKind:
     """The kind of variable behind a number or VarType; LOD_TENSOR for None."""
     return VarKind(int(given)) if given is not None else VarKind.LOD_TENSOR
+
+
+def several(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether a value is a list or a tuple."""
+    return isinstance(value, list | tuple)
+
+
+class Fetched(np.ndarray):
+    """An array that a run returns. With a single element it can be used as a number, whatever its dims."""
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))  # printed as in Fluid, for scripts and for comparisons of logs
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return self.item().__index__()
+
+    def __format__(self, form: str) -> str:
+        return format(self.item(), form) if form and self.size == 1 else str(self)

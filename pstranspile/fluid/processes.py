@@ -1,5 +1,7 @@
-"""Runs a script as several processes on this host: starts them, shows their output by name, watches them, and ends them
-together.
+"""Runs a script as several processes on this host, for the launchers `launch` and `launch_ps`: starts them, shows their
+output by name, watches them, and ends them together.
+
+A launcher imports nothing of what scripts call, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
-from pstranspile.fluid.launchers.environment import LAUNCHER, MEETING, TRAINERS_ENDED
+from pstranspile.fluid.running.launched import LAUNCHER, MEETING, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import counted, did_you_mean
 from pstranspile.ir.patterns import Pattern
 
