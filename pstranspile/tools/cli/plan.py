@@ -139,7 +139,7 @@ _NUMBERS = Pattern(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?")
 
 
 def _swept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, list[int]]:
-    """The numbers of `--sweep` by key; the job begins with the first ones. Wrong usage for anything else."""
+    """The numbers of `--sweep` by key. Wrong usage for anything else."""
     result: dict[str, list[int]] = {}
     for word in options.sweep:
         key, equals, text = word.partition("=")
@@ -153,13 +153,15 @@ def _swept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict
                 parser.error(f"--sweep {word}: {part!r} is no number or range of numbers, such as 4 or 1..8")
             numbers += range(least, most + 1)
         result[key] = numbers
-        setattr(options, key, str(numbers[0]))
     return result
 
 
 def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
-    """Prints the costs with these numbers of machines. Raises DiagnosticError or Reported."""
-    loaded = load_with_job(options)
+    """Prints the costs with these numbers of machines, with the first of which the job is read. Raises DiagnosticError
+    or Reported.
+    """
+    first = {key: str(held[0]) for key, held in numbers.items()}
+    loaded = load_with_job(argparse.Namespace(**{**vars(options), **first}))
     report(loaded.warnings, [loaded.module.source])
     from pstranspile.compiler.cost.sweep import sweep, sweep_json
 
