@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled
-from pstranspile.compiler.cost.balance import ID, Moved, moved_by
+from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.cost.steps import StepCost, step_cost
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
@@ -206,6 +206,11 @@ def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts 
             number = round((moved.below(part.stop) - moved.below(part.start) - dense) / share)
             names = [plan.sent_name(part, trainer) for trainer in range(plan.trainers)] or [part.gradient]
             result.update(dict.fromkeys(names, max(number, 0)))
+    if plan.table is not None:
+        number = round(lookups_of(program, plan.table.name, rows) / max(1, len(plan.pservers)))
+        for server in range(len(plan.pservers)):
+            names = [plan.table.sent_name(trainer, server) for trainer in (None, *range(plan.trainers))]
+            result.update(dict.fromkeys(names, number))
     return result
 
 

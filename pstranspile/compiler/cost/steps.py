@@ -69,9 +69,9 @@ def step_cost(
     step = _Step(program, rows, example, sparse_rows)
     peak = step.block(0)
     held = sum(
-        bytes_of(_with_rows(var.tensor, held_rows[name]) if name in held_rows else step.declared(var))
+        bytes_of(_with_rows(var.tensor, held_rows[name]) if name in held_rows else step.held(var))
         for name, var in program.main_block.vars.items()
-        if var.persistable and name not in step.written_whole
+        if var.persistable
     )
     ops = tuple(step.ops)
     return StepCost(sum(op.operations for op in ops), sum(op.touched for op in ops), held, peak, ops, step.loops)
@@ -90,7 +90,6 @@ class _Step:
         self.example = example
         self.ops: list[OpCost] = []
         self.loops = 0
-        self.written_whole: set[str] = set()
         self.known: dict[str, TensorType] = {}
         self.inputs = _inputs_of(program)
         self.sparse: set[str] = set(sparse_rows)
@@ -111,6 +110,10 @@ class _Step:
             given = given if len(given) == len(tensor.shape) else (1,) * len(tensor.shape)
             later = [like if dim < 0 else dim for dim, like in zip(tensor.shape[1:], given[1:], strict=True)]
         return tensor._replace(shape=(first, *later))
+
+    def held(self, var: Var) -> TensorType | None:
+        """The type of a variable that outlives the step: sparse rows have as many as the step gives them."""
+        return self.known[var.name] if var.name in self.sparse and var.name in self.known else self.declared(var)
 
     def type_of(self, name: str, block: int) -> TensorType | None:
         """The type of a value at this point of the step, None if it is not known."""
@@ -165,7 +168,9 @@ class _Step:
         try:
             inferred = infer_types(op, lambda name: self.type_of(name, block))
         except ShapeError as problem:
-            if rows is None:  # rules don't know sparse rows, of which there are fewer than a parameter has
+            # Rules don't know sparse rows, of which there are fewer than a parameter has. What the ops of a block work
+            # on is declared in it, with open dims that are not those of the batch.
+            if rows is None and block == 0:
                 message = f"a batch of {counted(self.rows, 'row')} (batch_rows) does not fit: {problem.message}"
                 raise DiagnosticError([at_op("type-mismatch", message, op)]) from None
         if rows is not None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pstranspile.runtime.run.step_feeds import inputs_of
 from pstranspile.tools.cli import main
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+GOLDEN = Path(__file__).parents[3] / "golden"
 ROWS_FED = 8
 ROWS = (40, 700, 5000)
 """The heights of the tables."""
@@ -189,6 +191,29 @@ def _recorded(compiled: ps.Compiled, steps: int) -> Recorder:
 
 
 # The commands.
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.ir")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("given", [{"pservers": 2, "trainers": 2}, {"trainers": 2, "mode": "ddp"}], ids=str)
+def test_every_program_has_a_cost(path: Path, given: dict[str, Any]):
+    compiled = ps.compile(ps.load(path), ps.Job(**given))
+    found = ps.cost(compiled)
+    assert len(found.machines) == 1 + len(compiled.plan.pservers)
+    assert all(machine.operations > 0 and machine.held > 0 for machine in found.machines[:1])
+    assert all(min(machine[2:]) >= 0 for machine in found.machines)
+    assert ps.cost(compiled) == found
+
+
+def test_the_rows_of_a_distributed_table_are_those_of_the_ids():
+    compiled = ps.compile(ps.load(GOLDEN / "distributed_table.ir"), ps.Job(pservers=2, trainers=2, batch_rows=40))
+    small, large = (ps.cost(compiled).machines[1], ps.cost(replaced(compiled, 4000)).machines[1])
+    assert 20 * small.peak < large.peak
+
+
+def replaced(compiled: ps.Compiled, rows: int) -> ps.Compiled:
+    """The same job with batches of so many rows."""
+    assert compiled.job is not None
+    return ps.compile(compiled.source, replace(compiled.job, batch_rows=rows))
 
 
 def test_a_sweep_has_the_costs_of_each_job(tmp_path: Path):
