@@ -115,13 +115,15 @@ def _makes(op: Op, slot: str) -> bool:
 def touched(op: Op, inputs: Types, outputs: Types) -> float:
     """The number of bytes that an op with these types reads and writes.
 
-    An op whose result is its input with other dims touches nothing; a lookup reads as much of its table as it writes.
+    An op whose result is its input with other dims touches nothing; a lookup reads as much of its table as it writes,
+    and a gradient that is sparse reads nothing of it.
     """
     facts = facts_of(op.type)
     if facts.numbers == "in_order":
         return 0.0
     written = _size(outputs)
-    read = _size({slot: types for slot, types in inputs.items() if slot != facts.looks_up})
+    unread = facts.sparse_gradient.removesuffix("@GRAD") if op.attrs.get("is_sparse") else facts.looks_up
+    read = _size({slot: types for slot, types in inputs.items() if slot != unread})
     return float(read + written + (written if facts.looks_up and facts.looks_up in inputs else 0))
 
 

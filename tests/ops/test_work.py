@@ -71,6 +71,8 @@ def test_a_gradient_costs_as_much_as_the_product_for_each_factor(made: str):
 def test_bytes():
     assert cost(op("relu", "X", "Out"), X=(4, 5))[1] == 2 * 80
     assert cost(op("reshape2", "X", "Out XShape", shape=Ints((2, 10))), X=(4, 5))[1] == 0
+    gradient = op("lookup_table_v2_grad", "W Ids Out@GRAD", "W@GRAD", is_sparse=True)
+    assert cost(gradient, W=(1000, 8), Ids=(3, 2), **{"Out@GRAD": (3, 2, 8)})[1] < 1000 * 8 * 4 + 1000
     rows = 6 * 8 * 4  # read from the table, and written
     assert cost(op("lookup_table_v2", "W Ids", "Out"), W=(1000, 8), Ids=(3, 2))[1] == 2 * rows + 6 * 8
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -89,24 +90,62 @@ def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
     """The program with an op `exchange` in place of each exchange of block 0, and the exchanges in order.
 
-    Several `recv` or lookups in a row are one exchange: all requests are sent before the first answer is awaited.
-    Collective ops are deferred until an op needs their results; those deferred together are one exchange, too.
+    Several `recv` or lookups in a row are one exchange: all requests are sent before the first answer is awaited. A
+    lookup also joins earlier ones if other ops stand between them, and those that make its ids then come before the
+    exchange. Collective ops are deferred until an op needs their results; those deferred together are one exchange,
+    too.
     """
     finder = _Exchanges()
     for op in program.main_block.ops:
         finder.add(op)
     finder.end()
-    block = program.main_block._replace(ops=tuple(finder.ops))
-    return program._replace(blocks=(block, *program.blocks[1:])), tuple(finder.exchanges)
+    exchanges = {id(each): each.exchange() for each in finder.exchanges}
+    ops = tuple(each if isinstance(each, Op) else _op_of(exchanges[id(each)]) for each in finder.ops)
+    block = program.main_block._replace(ops=ops)
+    return program._replace(blocks=(block, *program.blocks[1:])), tuple(exchanges.values())
+
+
+def _op_of(exchange: Exchange) -> Op:
+    """The op that stands for an exchange."""
+    slots = FrozenMap({"X": exchange.inputs}), FrozenMap({"Out": exchange.outputs})
+    return Op(EXCHANGE, *slots, origin=exchange.op.origin)
+
+
+class _Growing:
+    """An exchange to which ops are added; `passed` are the variables that ops read or write which stand after it, and
+    `written` those that these ops write.
+    """
+
+    def __init__(self, op: Op, inputs: Iterable[str], outputs: Iterable[str]):
+        self.kind = op.type
+        self.ops = [op]
+        self.inputs, self.outputs = [*inputs], [*outputs]
+        self.passed, self.written = {*self.inputs, *self.outputs}, {*self.outputs}
+
+    def add(self, op: Op, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+        """Adds an op, and the variables that it sends and receives."""
+        self.ops.append(op)
+        self.inputs += inputs
+        self.outputs += outputs
+        self.passed.update(inputs, outputs)
+        self.written.update(outputs)
+
+    def exchange(self) -> Exchange:
+        """The exchange of all ops."""
+        return Exchange(self.kind, tuple(self.ops), tuple(self.inputs), tuple(self.outputs))
 
 
 class _Exchanges:
     def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-        self.ops: list[Op] = []
+        self.exchanges: list[_Growing] = []
+        self.ops: list[Op | _Growing] = []
         self._deferred: list[Op] = []
         self._touched: set[str] = set()
         """The variables that the deferred collective ops read or write."""
+        self._at = 0
+        """The index of the last exchange among the ops."""
+        self._fresh: list[Op] = []
+        """The last ops, over which no lookup of the last exchange has passed."""
 
     def add(self, op: Op) -> None:
         """Adds the next op."""
@@ -121,38 +160,81 @@ class _Exchanges:
             self._touched.update(op.input_names, op.output_names)
         elif not exchanges_messages(op.type):
             self.ops.append(op)
+            self._fresh.append(op)
         else:
-            self._add_exchange(op)
+            self._add_exchange(op, *values_of(op))
 
     def _needed_by(self, op: Op) -> bool:
         """Whether an op must come after the deferred ones, because it, or a block of it, uses their variables."""
         if exchanges_messages(op.type) and not is_collective(op.type):
             return True
-        if any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values()):
+        if _has_blocks(op):
             return True
         return not self._touched.isdisjoint((*op.input_names, *op.output_names))
 
     def end(self) -> None:
         """Adds the deferred collective ops at this point."""
-        ops, self._deferred, self._touched = tuple(self._deferred), [], set()
-        if ops:
-            inputs, outputs = zip(*[(*op.inputs["X"], *op.outputs["Out"]) for op in ops], strict=True)
-            self._append(Exchange(ops[0].type, ops, inputs, outputs))
+        ops, self._deferred, self._touched = self._deferred, [], set()
+        for number, op in enumerate(ops):
+            values = (op.inputs["X"], op.outputs["Out"])
+            self.exchanges[-1].add(op, *values) if number else self._begin(op, *values)
 
-    def _add_exchange(self, op: Op) -> None:
-        inputs, outputs = values_of(op)
-        last = self.exchanges[-1] if self.ops and self.ops[-1].type == EXCHANGE else None
-        if last is not None and last.kind == op.type in TOGETHER and not {*inputs} & {*last.outputs}:
-            self.exchanges.pop()
-            self.ops.pop()
-            self._append(Exchange(op.type, (*last.ops, op), (*last.inputs, *inputs), (*last.outputs, *outputs)))
-            return
-        self._append(Exchange(op.type, (op,), inputs, outputs))
+    def _add_exchange(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        last = self.exchanges[-1] if self.exchanges and self.exchanges[-1].kind == op.type in TOGETHER else None
+        if last is None or not (self._follows(last, inputs) or self._joins(last, op, inputs, outputs)):
+            self._begin(op, inputs, outputs)
+        else:
+            last.add(op, inputs, outputs)
 
-    def _append(self, exchange: Exchange) -> None:
-        self.exchanges.append(exchange)
-        slots = FrozenMap({"X": exchange.inputs}), FrozenMap({"Out": exchange.outputs})
-        self.ops.append(Op(EXCHANGE, *slots, origin=exchange.op.origin))
+    def _begin(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.exchanges.append(_Growing(op, inputs, outputs))
+        self._at = len(self.ops)
+        self.ops.append(self.exchanges[-1])
+        self._fresh = []
+
+    def _follows(self, last: _Growing, inputs: tuple[str, ...]) -> bool:
+        """Whether the last exchange stands right before the next op, which does not need its results."""
+        return self.ops[-1] is last and last.written.isdisjoint(inputs)
+
+    def _joins(self, last: _Growing, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
+        """Whether a lookup can join the last exchange although ops stand between them.
+
+        Those that make its ids are moved before the exchange. They must not depend on its results, nor on ops that stay
+        after it.
+        """
+        if not facts_of(op.type).looks_up:
+            return False
+        needed, moved = {*inputs}, set[int]()
+        for index in reversed(range(len(self._fresh))):
+            if not needed.isdisjoint(self._fresh[index].output_names):
+                moved.add(index)
+                needed.update(self._fresh[index].input_names)
+        for index, between in enumerate(self._fresh):
+            if _has_blocks(between) or (index in moved and not _may_move(between, last.passed, last.written)):
+                return False
+            if index not in moved:
+                last.passed.update(between.input_names, between.output_names)
+                last.written.update(between.output_names)
+        if not last.passed.isdisjoint(outputs) or not last.written.isdisjoint(inputs):
+            return False
+        begin = len(self.ops) - len(self._fresh)
+        self.ops[begin:] = [each for index, each in enumerate(self._fresh) if index not in moved]
+        self.ops[self._at : self._at] = [self._fresh[index] for index in sorted(moved)]
+        self._at += len(moved)
+        self._fresh = []
+        return True
+
+
+def _has_blocks(op: Op) -> bool:
+    return any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values())
+
+
+def _may_move(op: Op, passed: AbstractSet[str], written: AbstractSet[str]) -> bool:
+    """Whether an op may come before others, which use the variables `passed` and write those of `written`."""
+    facts = facts_of(op.type)
+    if facts.opaque or facts.reader or facts.communicates or not {*op.input_names}.isdisjoint(op.output_names):
+        return False
+    return passed.isdisjoint(op.output_names) and written.isdisjoint(op.input_names)
 
 
 def changed_in_place(program: Program) -> frozenset[str]:

@@ -77,9 +77,22 @@ def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
 
 
 def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, tracing: Tracing) -> None:
-    """`out` is the rows of a table with these ids (i64), with zeros for the id `padding` (-1: no padding)."""
-    attrs = {"is_sparse": sparse, "padding_idx": padding}
-    tracing.op("lookup_table_v2", {"W": weight, "Ids": ids}, {"Out": out}, **attrs)
+    """`out` is the rows of a table with these ids (i64), with zeros for the id `padding` (-1: no padding).
+
+    Rows of a sparse table lie on the servers of a cluster and are looked up there, by ids of rank 2.
+    """
+    attrs = {"is_sparse": sparse, "remote_prefetch": sparse, "padding_idx": padding}
+    if not sparse or len(tracing.dims(ids)) == IDS_RANK:
+        tracing.op("lookup_table_v2", {"W": weight, "Ids": ids}, {"Out": out}, **attrs)
+        return
+    reshape(ids, column := tracing.temp(ids), [-1, 1], tracing)
+    tracing.draft.stop_gradient.add(column)
+    tracing.op("lookup_table_v2", {"W": weight, "Ids": column}, {"Out": (rows := tracing.temp(out))}, **attrs)
+    reshape(rows, out, [*sizes_of(ids, tracing), tracing.dims(weight)[1]], tracing)
+
+
+IDS_RANK = 2
+"""The rank of ids whose rows servers look up."""
 
 
 _SUM, _MEAN, _MAX = 0, 1, 2
