@@ -122,7 +122,8 @@ def touched(op: Op, inputs: Types, outputs: Types) -> float:
     if facts.numbers == "in_order":
         return 0.0
     written = _size(outputs)
-    unread = facts.sparse_gradient.removesuffix("@GRAD") if op.attrs.get("is_sparse") else facts.looks_up
+    is_sparse = bool(facts.sparse_gradient) and bool(op.attrs.get("is_sparse"))
+    unread = facts.sparse_gradient.removesuffix("@GRAD") if is_sparse else facts.looks_up
     read = _size({slot: types for slot, types in inputs.items() if slot != unread})
     return float(read + written + (written if facts.looks_up and facts.looks_up in inputs else 0))
 

@@ -74,7 +74,9 @@ def test_bytes():
     gradient = op("lookup_table_v2_grad", "W Ids Out@GRAD", "W@GRAD", is_sparse=True)
     assert cost(gradient, W=(1000, 8), Ids=(3, 2), **{"Out@GRAD": (3, 2, 8)})[1] < 1000 * 8 * 4 + 1000
     rows = 6 * 8 * 4  # read from the table, and written
-    assert cost(op("lookup_table_v2", "W Ids", "Out"), W=(1000, 8), Ids=(3, 2))[1] == 2 * rows + 6 * 8
+    for sparse in (True, False):
+        made = op("lookup_table_v2", "W Ids", "Out", is_sparse=sparse)
+        assert cost(made, W=(1000, 8), Ids=(3, 2))[1] == 2 * rows + 6 * 8
 
 
 def test_every_optimizer_has_a_rule():
