@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.job import JobError
 from pstranspile.compiler.job.file import job_text
-from pstranspile.compiler.trial import refused_beyond, well_formed
+from pstranspile.compiler.trial import trial, well_formed
 from pstranspile.frontends.loading import in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused
@@ -441,7 +441,7 @@ class Workspace:
             return reading.findings
         tried = self._tried.get(path)
         if tried is None or tried[0] is not reading.module:
-            tried = self._tried[path] = reading.module, refused_beyond(reading.module, reading.findings)
+            tried = self._tried[path] = reading.module, trial(reading.module, reading.findings).beyond
         placement = self.placement(path, text)
         of_job = placement.findings if placement is not None else ()
         of_job = not_told_by(of_job, (f for f in reading.findings if f.severity is Severity.ERROR))
