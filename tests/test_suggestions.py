@@ -34,6 +34,10 @@ PROGRAM = str(ROOT / "examples" / "linear_regression.ir")
         (lambda: ps.simulate(None, step=3), "simulate has no argument 'step'; did you mean steps?"),
         (lambda: ps.check(None, None, schedule=3), "check has no argument 'schedule'; did you mean schedules?"),
         (lambda: ps.verify(None, stric=True), "verify has no argument 'stric'; did you mean strict?"),
+        (lambda: ps.compile(None, mode="geo"), "compile has no argument 'mode'; Job has it: job=Job(mode=...)"),
+        (lambda: ps.check(None, pservers=2, trainers=2), "Job has it: job=Job(pservers=..., trainers=...)"),
+        (lambda: ps.make_plan(None, trainers=2), "Job has it: job=Job(trainers=...)"),
+        (lambda: ps.compile(None, qqq=1), "compile has no argument 'qqq'; it takes module, job, plan, on_pass"),
         (lambda: ps.loads(qqq=1), "loads has no argument 'qqq'; it takes text"),
     ],
 )  # fmt: skip
