@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import listed, visible
+from pstranspile.ir.diagnostics import counted, listed, visible
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
@@ -41,7 +41,7 @@ from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_f
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
+from pstranspile.tools.cli.progress import Keeping, is_terminal, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written import MOST_NAMED, saved, say, telling
@@ -315,6 +315,8 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             tell(f"the logs of the launch before are in {earlier} now")
+        if not (options.live or is_terminal(sys.stdout)):  # where nothing shows that they start
+            tell(_started(names, options.logs))
         keeping.begins()
         done = False
         try:
@@ -350,6 +352,14 @@ def _launch(
     if options.logs:
         tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
     return 0
+
+
+def _started(names: Collection[str], logs: str | None) -> str:
+    """What is said of the machines as they are started."""
+    servers = sum(name.startswith("pserver") for name in names)
+    counts = {"server": servers, "trainer": len(names) - servers}
+    kinds = [counted(count, kind) for kind, count in counts.items() if count]
+    return f"starts {' and '.join(kinds)}{f'; logs in {logs}' if logs else ''}"
 
 
 def _tell_what_is_left(
