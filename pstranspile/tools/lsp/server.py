@@ -457,7 +457,9 @@ class Server:
         return self.types.WorkspaceEdit(changes={params.text_document.uri: edits})
 
     def formatting(self, params: Any) -> Any:
-        """The canonical form of a program; nothing for one with errors, which are reported as findings."""
+        """The canonical form of a program, with the line ends that it has; nothing for one with errors, which are
+        reported as findings.
+        """
         uri = params.text_document.uri
         if self._outline(uri) is None:
             return None
@@ -466,6 +468,8 @@ class Server:
             formatted = format_text(text.replace("\r\n", "\n"), uri)
         except DiagnosticError:
             return None
+        if "\r\n" in text:
+            formatted = formatted.replace("\n", "\r\n")
         if formatted == text:
             return []
         end = self.protocol.position(lines, len(lines) - 1, len(lines[-1]))

@@ -212,6 +212,15 @@ def test_formatting(editor: Editor, tmp_path: Path):
     assert edit["newText"] == TEXT
 
 
+def test_formatting_keeps_the_ends_of_lines(editor: Editor, tmp_path: Path):
+    options = {"tabSize": 2, "insertSpaces": True}
+    uri = editor.open(tmp_path / "ends.ir", TEXT.replace("\n", "\r\n"))
+    assert editor.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options}) == []
+    editor.type(uri, MUL, 0, 4, "")
+    (edit,) = editor.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options})
+    assert edit["newText"] == TEXT.replace("\n", "\r\n")
+
+
 def test_folding(editor: Editor, uri: str):
     folds = editor.request("textDocument/foldingRange", {"textDocument": {"uri": uri}})
     assert [LINES[fold["startLine"]].strip() for fold in folds] == [
