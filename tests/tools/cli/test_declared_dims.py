@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pstranspile.tools.cli import main
@@ -43,3 +44,18 @@ def test_verify_says_that_compile_refuses_what_one_machine_may_run(tmp_path: Pat
     assert told.count("declared-differently") == 1
     assert main(["compile", str(file), "--pservers", "2", "--trainers", "2", "-o", str(tmp_path / "out")]) == 1
     assert "error[declared-differently]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [["run"], ["check", "--pservers", "1"], ["launch", "--pservers", "1"]], ids="-".join)
+def test_a_given_value_of_other_dims_is_told_with_the_declaration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
+):
+    file, init = tmp_path / "net.ir", tmp_path / "init.npz"
+    file.write_text(TEXT)
+    np.savez(init, b=np.zeros(9, "float32"))
+    np.savez(tmp_path / "data.npz", x=np.ones((1, 2, 1000), "float32"), y=np.ones((1, 2, 20), "float32"))
+    options = ["--init", str(init), "--feed", str(tmp_path / "data.npz")]
+    assert main([verb[0], str(file), *verb[1:], *options]) == 1
+    told = capsys.readouterr().err
+    assert f"{init}: error[run-file-unusable]: b is declared f32[20], but the file holds f32[9]\n" in told
+    assert f"{file}:7:11: note: %b is declared here\n" in told
