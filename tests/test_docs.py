@@ -30,15 +30,12 @@ from tests.readme import ROOT, Block, blocks
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = [*(path for folder in ("pstranspile", "tests") for path in (ROOT / folder).rglob("*.py"))]
 SUMMARY = re.compile(
-    r"^pstranspile launch: starts .*\n"
-    r"|^\S+: (?:the programs of .*\n(?:  .*\n)*|(?:an? (?:page|graph|training program|ONNX model|inference model)"
+    r"^\S+: (?:the programs of .*\n(?:  .*\n)*|(?:an? (?:page|graph|training program|ONNX model|inference model)"
     r"|the text of|the model's|the fetched|ProgramDescs:|MLIR|every message|a chart|left as it was).*\n)"
     r"(?:(?:does it train|is it well formed|back to text|to see it|to read it|its parameters are|--run and).*\n)?",
     re.MULTILINE,
 )
-"""What commands say on stderr of what they have written, and `launch` where no terminal shows what it starts; documents
-show it where it is sent to stdout.
-"""
+"""What commands say on stderr of what they have written; documents show it where it is sent to stdout."""
 
 FIRST_SCREEN = ("Set up and run", "Run the tests")
 

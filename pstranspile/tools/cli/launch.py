@@ -39,7 +39,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
-from pstranspile.tools.cli.launch_view import View
+from pstranspile.tools.cli.launch_view import Silence, View
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, is_terminal, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
@@ -304,6 +304,13 @@ def _launch(
         view.clear()
         say(f"pstranspile launch: {what}")
 
+    silence = None if options.live or is_terminal(sys.stdout) else Silence(_started(names, options.logs), tell)
+
+    def look() -> None:
+        view.look()
+        if silence is not None:
+            silence.look(members)
+
     news = News(tell)
     with ExitStack() as at_end:
         at_end.callback(ports.close)
@@ -315,8 +322,6 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             tell(f"the logs of the launch before are in {earlier} now")
-        if not (options.live or is_terminal(sys.stdout)):  # where nothing shows that they start
-            tell(_started(names, options.logs))
         keeping.begins()
         done = False
         try:
@@ -327,7 +332,7 @@ def _launch(
                 seed,
                 on_report,
                 tell,
-                on_look=view.look,
+                on_look=look,
                 on_begin=lambda: view.begin(members, steps),
             )
         finally:
@@ -355,11 +360,11 @@ def _launch(
 
 
 def _started(names: Collection[str], logs: str | None) -> str:
-    """What is said of the machines as they are started."""
+    """What is said of machines that have not done a step for a while."""
     servers = sum(name.startswith("pserver") for name in names)
     counts = {"server": servers, "trainer": len(names) - servers}
     kinds = [counted(count, kind) for kind, count in counts.items() if count]
-    return f"starts {' and '.join(kinds)}{f'; logs in {logs}' if logs else ''}"
+    return f"{' and '.join(kinds)} have been started, none has done a step yet{f'; logs in {logs}' if logs else ''}"
 
 
 def _tell_what_is_left(
