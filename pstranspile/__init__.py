@@ -175,6 +175,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(f"{__name__}.{name}")
     place = _API.get(name)
     if place is None:
         from pstranspile.ir.expect import no_attribute

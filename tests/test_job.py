@@ -48,6 +48,35 @@ def test_a_named_mode_survives_its_dict(mode):
     assert Job(**json.loads(json.dumps(job.as_dict()))) == job
 
 
+GIVEN = [
+    {},
+    {"allow": ["no-program", "unknown-op"], "strict": True, "wait_port": False},
+    {"sync_mode": False, "runtime_split_send_recv": True},
+    {"min_block_size": 1, "large_tables": ["words enter_after=3"]},
+    {"split_method": "HashName", "slice_var_up": False, "current_endpoint": "a:6174"},
+]
+
+
+@pytest.mark.parametrize("mode", mode_names())
+def test_a_job_is_shown_as_its_file(mode, tmp_path):
+    servers = settings_of(mode).servers
+    for trainers in (1, 3, TRAINERS):
+        job = Job(SERVERS if servers else None, trainers, mode=mode)
+        (tmp_path / "job.toml").write_text(f"{job}\n")
+        assert load_job(tmp_path / "job.toml") == job
+    assert f'mode = "{mode}"' in str(job)
+    assert len(str(job).splitlines()) <= 3
+
+
+def test_a_job_is_shown_with_what_is_not_at_its_default(tmp_path):
+    assert str(Job(2, 2)) == 'pservers = ["127.0.0.1:6174", "127.0.0.1:6175"]\ntrainers = 2\nmode = "sync"'
+    for given in GIVEN:
+        job = Job(SERVERS, 2, **given)
+        (tmp_path / "job.toml").write_text(str(job))
+        assert load_job(tmp_path / "job.toml") == job
+        assert all(key in str(job) for key in given if key not in SWITCHES)
+
+
 SWITCHES_OF_RECORDED_JOBS = [
     ({}, "sync"),
     ({"sync_mode": True}, "sync"),

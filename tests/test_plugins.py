@@ -323,6 +323,34 @@ def test_what_a_package_prints_is_not_in_the_text_of_a_program(installed):
 PRINTING = "def to_swish(module):\n    print('passing')"
 
 
+SLOW = """
+import sys
+import pstranspile.ops.offered as offered
+
+offered.PATIENCE = float(sys.argv.pop(1))
+from pstranspile.__main__ import main
+
+sys.argv[0] = "pstranspile"
+main()
+"""
+
+
+@pytest.mark.parametrize(("patience", "told"), [(0.2, 1), (60, 0)])
+def test_a_package_that_takes_long_to_import_is_named(installed, patience, told):
+    (installed / "swish_ops.py").write_text("import time\ntime.sleep(1.5)\n" + SWISH)
+    (installed / "own.ir").write_text(PROGRAM.replace("relu(", "my_swish("))
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW, str(patience), "verify", "own.ir"],
+        cwd=installed,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(installed)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    line = "the op family 'swish' (swish_ops) of the package swish-ops 1.0 is still being imported\n"
+    assert (done.returncode, done.stderr.count(line), done.stdout) == (0, told, "")
+
+
 def test_two_packages_with_a_pass_of_one_name(installed):
     other_package(installed, "other-swish", "[pstranspile.passes]\nto-swish = other_ops:f\n")
     done = run(installed, "compile", "net.ir", "--pass", "to-swish", "--pservers", "1")

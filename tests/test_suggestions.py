@@ -34,6 +34,7 @@ PROGRAM = str(ROOT / "examples" / "linear_regression.ir")
         (lambda: ps.simulate(None, step=3), "simulate has no argument 'step'; did you mean steps?"),
         (lambda: ps.check(None, None, schedule=3), "check has no argument 'schedule'; did you mean schedules?"),
         (lambda: ps.verify(None, stric=True), "verify has no argument 'stric'; did you mean strict?"),
+        (lambda: ps.compile(None, qqq=1), "compile has no argument 'qqq'; it takes module, job, plan, on_pass"),
         (lambda: ps.loads(qqq=1), "loads has no argument 'qqq'; it takes text"),
     ],
 )  # fmt: skip
@@ -41,6 +42,17 @@ def test_arguments_of_public_functions(call: Callable[[], Any], says: str):
     with pytest.raises(TypeError) as raised:
         call()
     assert str(raised.value) == says
+
+
+JOBS: list[tuple[Callable[..., Any], str]] = [(ps.compile, "mode"), (ps.check, "pservers"), (ps.prepare, "strict")]
+
+
+@pytest.mark.parametrize(("called", "name"), JOBS, ids=lambda value: getattr(value, "__name__", value))
+def test_an_argument_of_a_job_is_told_where_it_belongs(called: Callable[..., Any], name: str):
+    with pytest.raises(TypeError) as raised:
+        called(None, **{name: 2, "trainers": 2})
+    belongs = f"Job has it: job=Job({name}=..., trainers=...)"
+    assert str(raised.value) == f"{called.__name__} has no argument {name!r}; {belongs}"
 
 
 def test_what_suggests_is_otherwise_the_same():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import LinkError
@@ -264,19 +264,30 @@ def well_formed(module: Module, *, strict: bool = False, allow: Collection[str] 
     return verify(module, strict=strict, allow=allow, initialised_here=True)
 
 
-def refused_beyond(
-    module: Module, findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
-) -> tuple[Diagnostic, ...]:
-    """The findings of a compile for servers beyond those of `well_formed`: warnings, or errors where `strict`. A module
-    with errors is not compiled.
+class Trial(NamedTuple):
+    """The result of a compile for servers beside the findings of `well_formed`: whether it refuses the module, and what
+    it tells beyond them, as warnings, or as errors where `strict`.
+
+    It may refuse as an error what was a warning before: there is nothing beyond it then.
     """
+
+    refused: bool = False
+    beyond: tuple[Diagnostic, ...] = ()
+
+
+def trial(
+    module: Module, findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
+) -> Trial:
+    """Compiles a module with these findings of `well_formed` for servers. One with errors is not compiled."""
     before = tuple(findings)
     if any(finding.severity is Severity.ERROR for finding in before):
-        return ()
+        return Trial()
     level = Severity.ERROR if strict else Severity.WARNING
     known = {(d.code, d.message, d.location) for d in before}
-    more = [d for d in refused_by_compile(module) if (d.code, d.message, d.location) not in known]
-    return tuple(weighed((d._replace(severity=level) for d in more), allow=allow))
+    refused = refused_by_compile(module)
+    more = [d for d in refused if (d.code, d.message, d.location) not in known]
+    refuses = any(finding.code not in allow for finding in refused)
+    return Trial(refuses, tuple(weighed((d._replace(severity=level) for d in more), allow=allow)))
 
 
 def refused_by_compile(module: Module) -> tuple[Diagnostic, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.diagnostics import Note
 from pstranspile.ir.model import Var
 from pstranspile.ir.text.literals import KIND_TEXT
 from pstranspile.ir.text.literals import name as name_text
@@ -20,3 +21,10 @@ def type_text(var: Var) -> str:
         return kind
     dims = f"{var.tensor.dtype.text}[{', '.join(map(str, var.tensor.shape))}]"
     return dims if var.kind is VarKind.LOD_TENSOR else f"{kind} {dims}"
+
+
+def declared_here(var: Var) -> tuple[Note, ...]:
+    """A note that points at a declaration; empty if it has no place in a text."""
+    if var.location is None:
+        return ()
+    return (Note(f"{var_text(var.name)} is declared here", var.location, var_text(var.name)),)

@@ -244,7 +244,24 @@ def _require_known(called: Callable[..., Any], named: Iterable[str]) -> None:
     if any(one.kind is one.VAR_KEYWORD for one in known):
         return
     names = [one.name for one in known if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    wrong = [name for name in named if name not in names]
+    made: Any = called.__init__ if isinstance(called, type) else called
+    for name in names if wrong else ():
+        for kind in declared_kinds(made, name).classes:
+            inside = [other for other in wrong if other in _settings_of(kind)]
+            if inside and inside[0] == wrong[0]:
+                hint = f"{name}={kind.__name__}({', '.join(f'{other}=...' for other in inside)})"
+                raise TypeError(
+                    f"{called.__name__} has no argument {wrong[0]!r}; {kind.__name__} has it: {hint}"
+                ) from None
     require_arguments(called.__name__, named, names)
+
+
+def _settings_of(kind: type) -> Iterable[str]:
+    """The arguments that make a value of a class of this package; none of other classes."""
+    from inspect import signature
+
+    return signature(kind).parameters if kind.__module__.startswith(f"{__name__.partition('.')[0]}.") else ()
 
 
 # The types that functions declare for their arguments.

@@ -7,7 +7,7 @@ parts they keep, so the identity of an op (`is`) survives every pass that does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -19,6 +19,30 @@ from pstranspile.ir.types import DType, OpRole, VarKind
 
 MAIN = "main"
 STARTUP = "startup"
+
+
+class Texts:
+    """How programs and their parts are written for a person who prints them.
+
+    The text depends on the op types, so their wing provides the function; without it a text is the value's `repr`.
+    """
+
+    def __init__(self) -> None:
+        self._text: Callable[[Any], str] = repr
+
+    def written_by(self, text: Callable[[Any], str]) -> None:
+        """Provides the function; it raises ValueError for what has no text."""
+        self._text = text
+
+    def of(self, value: Module | Program | Block | Op | Var) -> str:
+        """The text of a value."""
+        try:
+            return self._text(value)
+        except ValueError:
+            return repr(value)
+
+
+TEXTS = Texts()
 
 
 class Location(NamedTuple):
@@ -95,6 +119,10 @@ class Var(NamedTuple):
     location: Location | None = None
     written_defaults: tuple[str, ...] | None = None
 
+    def __str__(self) -> str:
+        """The declaration, as the textual IR writes it."""
+        return TEXTS.of(self)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Declared dims, `()` when the variable has no tensor description."""
@@ -136,6 +164,10 @@ class Op(NamedTuple):
     role_vars: tuple[str, ...] | None = ()
     is_target: bool = False
     origin: Origin | None = None
+
+    def __str__(self) -> str:
+        """The op in one line, as the textual IR writes it."""
+        return TEXTS.of(self)
 
     @property
     def role_pairs(self) -> tuple[tuple[str, str], ...]:
@@ -198,6 +230,10 @@ class Block(NamedTuple):
     forward_block: int = -1
     location: Location | None = None
 
+    def __str__(self) -> str:
+        """The declarations and ops, as the textual IR writes them."""
+        return TEXTS.of(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Block) and self[:-1] == other[:-1]
 
@@ -223,6 +259,10 @@ class Program(NamedTuple):
     random_seed: int = 0
     version: int | None = 0
     distribution: Distribution | None = None
+
+    def __str__(self) -> str:
+        """The program, as the textual IR writes it."""
+        return TEXTS.of(self)
 
     @property
     def main_block(self) -> Block:
@@ -300,6 +340,10 @@ class Module:
         file = f" {self.source.file}" if self.source is not None else ""
         return f"<Module{file}: {'; '.join(parts) or 'no programs'}>"
 
+    def __str__(self) -> str:
+        """The text of all programs, which `loads` reads."""
+        return TEXTS.of(self)
+
     def __getitem__(self, name: str) -> Program:
         """The program called `name`; raises KeyError."""
         try:
@@ -339,6 +383,10 @@ class Role(NamedTuple):
     def __repr__(self) -> str:
         """`<Role trainer_0: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
         return repr(self.module).replace("<Module", f"<Role {self.name}", 1)
+
+    def __str__(self) -> str:
+        """The text of all programs, as it is written to `<role>.ir`."""
+        return str(self.module)
 
     @property
     def module(self) -> Module:

@@ -17,13 +17,17 @@ import importlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import TEXTS, Block, Module, Op, Program, Var
 from pstranspile.ops.facts import PLAIN, OpFacts
-from pstranspile.ops.schema import OpSchema, registered
+from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, OpSchema, registered
+
+if TYPE_CHECKING:
+    from pstranspile.ir.text.literals import Language
 
 GROUP = "pstranspile.ops"
 """Entry point group through which other packages add op types: each entry is a module that declares some.
@@ -79,6 +83,34 @@ def schema_of(op_type: str) -> OpSchema | None:
         if result is None:
             raise_errors(findings)
     return result
+
+
+def _schema_in_text(op_type: str) -> OpSchema | None:
+    """The schema of an op type; None for the statements that only look like ops, so that no family is loaded for
+    them.
+    """
+    from pstranspile.ir.text.distribution import STATEMENTS
+
+    return None if op_type in STATEMENTS else schema_of(op_type)
+
+
+@cache
+def language() -> Language:
+    """The language of the op types declared here, in which programs are read and printed."""
+    from pstranspile.ir.text.literals import Language
+
+    defaults = FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None})
+    kinds = FrozenMap({name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()})
+    return Language(_schema_in_text, defaults, kinds)
+
+
+def _text_of(value: Module | Program | Block | Op | Var) -> str:
+    from pstranspile.ir.text.printer import value_text
+
+    return value_text(value, language())
+
+
+TEXTS.written_by(_text_of)
 
 
 def facts_of(op_type: str) -> OpFacts:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, error, in_one_line
 from pstranspile.ir.model import Op
 from pstranspile.ops.schema import registered, undeclare
 
@@ -120,7 +120,31 @@ def load(point: EntryPoint, what: str, code: Code) -> Any:
     if not all(word.isidentifier() for word in words):
         message = f"{name} can't be loaded: its entry point must be `module` or `module:name`"
         raise DiagnosticError([error(code, message, notes=notes)])
-    return guarded(point.load, name, "can't be loaded", code, notes)
+    with _told_if_slow(f"{name} of {package_of(point)} is still being imported"):
+        return guarded(point.load, name, "can't be loaded", code, notes)
+
+
+PATIENCE = 5.0
+"""Seconds after which is said that a package is still being imported."""
+
+
+@contextmanager
+def _told_if_slow(text: str) -> Generator[None]:
+    """Says on stderr, once, what goes on in the block when that has taken a while."""
+    from threading import Timer
+
+    timer = Timer(PATIENCE, _tell, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        print(in_one_line(text), file=sys.stderr, flush=True)
 
 
 def load_family(point: EntryPoint, code: Code) -> None:

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from pstranspile.ir import text as _text
 from pstranspile.ir.expect import expect_module, suggesting
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
-from pstranspile.ir.text.distribution import STATEMENTS
-from pstranspile.ir.text.literals import Language, SchemaView
 from pstranspile.ir.text.printer import module_lines
-from pstranspile.ops import schema_of
-from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
+from pstranspile.ops import language
 
-
-def _schema_of(op_type: str) -> SchemaView | None:
-    """The schema of an op type; None for the statements that only look like ops, so that no family is
-    loaded for them.
-    """
-    return None if op_type in STATEMENTS else schema_of(op_type)
-
-
-LANGUAGE = Language(
-    _schema_of,
-    FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None}),
-    FrozenMap({name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}),
-)
+LANGUAGE = language()
 """The language of the op types declared in `pstranspile.ops`."""
 
 

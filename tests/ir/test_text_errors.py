@@ -90,6 +90,8 @@ def test_a_long_line_ends_where_it_ends():
             '; a name with other characters than letters, digits and _ . @ / is quoted: %"fc-0.w"',
         ),
         ("relu(X=%a+b) -> Out=%c", 'is quoted: %"a+b"'),
+        ('relu(X=%"a-b"@GRAD) -> Out=%c', '; all of a name stands in its quotes: %"a-b@GRAD"'),
+        ('relu(X=%c) -> Out=%"a\\"b"_0', '; all of a name stands in its quotes: %"a\\"b_0"'),
         ("relu(X=%caf\u00e9) -> Out=%c", 'is quoted: %"caf\u00e9"'),
         ("my_op {a='x'}", "found `'`; strings and names stand in double quotes"),
         ("relu(X=%a)-> Out:%b", "expected `=`, found `:`"),

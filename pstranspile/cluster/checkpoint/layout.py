@@ -12,7 +12,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import PlannedParameter, Slice, fingerprint, slice_name, trainer_suffix
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 
 MACHINE = "machine"
@@ -37,7 +37,7 @@ class Placed(NamedTuple):
     parts, or of the whole). Without `parts`, the `others` are independent variables of one name. `table`: sparse rows,
     shared out by id modulo the number of servers. `optional`: it need not have a value (the source program does not
     keep it from step to step). `started` are the dims in the start-up program, where they differ from those in the
-    program that uses the variable.
+    program that uses the variable, and `declared` is the place where that program declares it.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Placed(NamedTuple):
     table: bool = False
     optional: bool = False
     started: tuple[int, ...] = ()
+    declared: Location | None = None
 
     @property
     def holders(self) -> tuple[Part, ...]:
@@ -279,8 +280,10 @@ def _put_together(held: Iterable[_MachineVar], module: Module) -> dict[str, Plac
     for name, placed in result.items():
         started = startup.main_block.vars.get(name) if startup is not None else None
         shape = started.shape if started is not None else ()
-        if shape and shape != placed.shape and not placed.table:
-            result[name] = placed._replace(started=shape)
+        if not shape or shape == placed.shape or placed.table:
+            shape = placed.started
+        declared = source[name].location if name in source else None
+        result[name] = placed._replace(started=shape, declared=declared)
     return result
 
 

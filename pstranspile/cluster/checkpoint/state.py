@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
+from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
@@ -207,10 +208,10 @@ def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
 
 def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
     where = f"{part.name} on {part.machine}"
-    if value is None:
-        return error("checkpoint-state", f"{where} has no value yet")
-    reason = misfit(placed, part, value)
-    return error("checkpoint-state", f"{where} {reason}") if reason else None
+    reason = "has no value yet" if value is None else misfit(placed, part, value)
+    if not reason:
+        return None
+    return error("checkpoint-state", f"{where} {reason}", placed.declared, focus=var_text(placed.name))
 
 
 def misfit(placed: Placed, part: Part, value: Value) -> str:

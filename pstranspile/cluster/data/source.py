@@ -633,19 +633,20 @@ class Data:
 
     @checked
     def row_of(self, step: int, place: int) -> tuple[str, int]:
-        """The file and the number, counted from 1, of a row of a step. `place` is its number in the batch of a single
-        trainer, counted from 0.
+        """The file and the number, counted from 1, of a row of a step. `step`, and `place`, the row's number in the
+        batch of a single trainer, count from 0. Raises IndexError if the step has no such row.
         """
         if self._schedule is None or self._rows is None:
             raise ValueError("row_of takes the place of a row that is fed; feeds(programs) has not been called")
         epoch, number, deal = self._schedule.deal(step)
+        first = 0
         for span in deal.spans(number, 0):
-            if place < span.rows:
+            if first <= place < first + span.rows:
                 order, unit = self._schedule.order.within(epoch, span.unit), self._rows[1].units[span.unit]
-                row = span.start + place
+                row = span.start + place - first
                 return unit.file, unit.first + (row if order is None else int(order[row])) + 1
-            place -= span.rows
-        raise IndexError(f"there is no row {place} in step {step}")
+            first += span.rows
+        raise IndexError(f"step {step} has no row {place} (steps and rows count from 0 here)")
 
     @checked
     def require(self, program: Program) -> None:

@@ -7,6 +7,7 @@ stage reads `job.mode`.
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -309,6 +310,17 @@ class Job:
         for name, value in _resolve(given).items():
             object.__setattr__(self, name, value)
 
+    def __str__(self) -> str:
+        """The job as a TOML file, which `load_job` reads: machines, mode, and what is not at its default."""
+        own = self.trainer_endpoints not in ((), local_endpoints(self.trainers))
+        left_out = {"pservers"} if not self.pservers else set[str]()
+        left_out.add("trainers" if own else "trainer_endpoints")
+        usual = {**DEFAULTS, **resolved_flags(self.mode, {"mode": self.mode})}
+        values = {key: value for key, value in self.as_dict().items() if key not in left_out}
+        usual = {key: _plain(value) for key, value in usual.items()}
+        differing = {key: value for key, value in values.items() if key not in usual or value != usual[key]}
+        return "\n".join(f"{key} = {_toml(value)}" for key, value in differing.items())
+
     def as_dict(self) -> dict[str, Any]:
         """Every value by key, in the order of the fields, tuples as lists."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
@@ -317,6 +329,11 @@ class Job:
 def _number(value: object) -> object:
     """Integers of other types than `int`, such as numpy's, as `int`; other values as they are."""
     return value if isinstance(value, int) or not is_whole(value) else operator.index(cast("Any", value))
+
+
+def _toml(value: object) -> str:
+    """A value of a job in TOML: texts and lists of texts are written as in JSON."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

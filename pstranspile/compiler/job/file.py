@@ -37,7 +37,7 @@ def load_job(
     """
     for key in overrides or {}:
         expect(key, str, "load_job", "values by key as overrides")
-    text = "" if path is None else _read(Path(path_of(path, "load_job")))
+    text = "" if path is None else job_text(Path(path_of(path, "load_job")))
     return job_of_text(path, text, overrides, trust_code=trust_code)
 
 
@@ -105,7 +105,8 @@ def _unknown_key(key: str, value: object = None) -> Diagnostic:
     return error("job-unknown-key", f"a job has no key {shown(key)}{hint}", focus=key)
 
 
-def _read(path: Path) -> str:
+def job_text(path: Path) -> str:
+    """The text of a job file. Raises JobError for what is no regular file of text, or can't be read."""
     where = Location(str(path))
     try:
         return read_regular(path, MAX_BYTES).decode("utf-8-sig")
@@ -116,7 +117,8 @@ def _read(path: Path) -> str:
         if not isinstance(problem, UnicodeDecodeError):  # a path with a NUL
             raise JobError([error("job-file", f"can't read the job file: {problem}", where)]) from None
         kind = kind_of(beginning(str(path)), str(path))
-        message = f"not a job file: {kind}" if kind else f"not a text file: byte {problem.start} is not UTF-8"
+        other = kind is not None and not kind.is_job
+        message = f"not a job file: {kind}" if other else f"not a text file: byte {problem.start} is not UTF-8"
         raise JobError([error("job-file", message, where)]) from None
 
 

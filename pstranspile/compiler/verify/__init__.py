@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
-from pstranspile.compiler.verify.places import Findings, declared_here
+from pstranspile.compiler.verify.places import Findings
 from pstranspile.compiler.verify.references import check_agreement, check_blocks, check_references, references
 from pstranspile.compiler.verify.walk import Walk, check_kinds, report_unknown_op
 from pstranspile.ir.codes import Code
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.describe import type_text, var_text
+from pstranspile.ir.describe import declared_here, type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning, weighed
 from pstranspile.ir.expect import checked, expect_module
 from pstranspile.ir.frozen import EMPTY

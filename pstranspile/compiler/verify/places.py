@@ -39,13 +39,6 @@ def suggestion(given: str, known: Iterable[str], sigil: str = "") -> str:
     return f"; did you mean `{sigil}{name_text(near) if sigil else near}`?" if near else ""
 
 
-def declared_here(var: Var) -> tuple[Note, ...]:
-    """A note that points at a declaration; empty if it has no place in a text."""
-    if var.location is None:
-        return ()
-    return (Note(f"{var_text(var.name)} is declared here", var.location, var_text(var.name)),)
-
-
 class Findings:
     """The findings in one program, and their locations."""
 

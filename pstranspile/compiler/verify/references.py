@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.compiler.verify.places import Findings, declared_here
+from pstranspile.compiler.verify.places import Findings
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
-from pstranspile.ir.describe import type_text, var_text
+from pstranspile.ir.describe import declared_here, type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, error, warning
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAX_DEPTH, STARTUP, Block, Module, Op, Var

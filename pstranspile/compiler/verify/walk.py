@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
-from pstranspile.compiler.verify.places import Findings, declared_here, slot_text, suggestion
+from pstranspile.compiler.verify.places import Findings, slot_text, suggestion
 from pstranspile.compiler.verify.references import references
 from pstranspile.ir.attributes import KINDS, AttrKind, Strings
-from pstranspile.ir.describe import var_text
+from pstranspile.ir.describe import declared_here, var_text
 from pstranspile.ir.diagnostics import Note, Severity
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Attrs, Block, Op, TensorType, Var

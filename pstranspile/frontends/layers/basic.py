@@ -12,6 +12,7 @@ from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import OpSchema, registered
+from pstranspile.ops.shapes import rule_of
 
 P = ParamSpec("P")
 
@@ -134,6 +135,8 @@ elementwise_mod = layer_of(elementwise, "elementwise_mod", "The remainder of x /
 
 def _no_activation(schema: OpSchema) -> str:
     """Why an op can't be made with an input X and an output Out alone, as activations are; "" if it can."""
+    if schema.facts.communicates:
+        return "it talks to other machines"
     for name, slots, kind in (("X", schema.inputs, "input"), ("Out", schema.outputs, "output")):
         if name not in slots:
             return f"it has no {kind} {name}"
@@ -159,10 +162,22 @@ def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False)
         raise ValueError(f"there is no activation {act!r}{did_you_mean(act, functions)}")
     if reason := _no_activation(schema):
         raise ValueError(f"the op {act} is no activation: {reason}")
-    out = x.draft.temporary(name, x.dtype)
     attrs = {"use_cudnn": True} if use_cudnn and "use_cudnn" in schema.attrs else {}
+    if not _follows(x, act, attrs):
+        raise ValueError(f"the op {act} is no activation: the dims of its output do not follow from X alone")
+    out = x.draft.temporary(name, x.dtype)
     x.draft.op(act, {"X": x}, {"Out": out}, attrs)
     return out
+
+
+def _follows(x: Value, act: str, attrs: Mapping[str, object]) -> bool:
+    """Whether the dims of x tell those of the output of an op of it, which takes an attribute for them otherwise. They
+    do for an op without a shape rule, of which nothing is known.
+    """
+    if not x.shape or rule_of(act) is None:
+        return True
+    (out,) = x.draft.inferred(x.draft.make(act, {"X": x}, {"Out": x.name}, attrs)).get("Out") or (None,)
+    return out is not None and bool(out.shape) and out.shape.count(-1) <= x.shape.count(-1)
 
 
 def sums(values: Sequence[Value]) -> Value:

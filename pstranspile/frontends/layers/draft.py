@@ -212,7 +212,7 @@ def _shown(value: object) -> str:
 def _whole(value: Any, *, truncated: bool = False) -> int | None:
     """A whole number that a script gives, None for what is none. As in Fluid, a float (NumPy's float64 is one) is a
     whole number only where it is `truncated`, and any other object with `__int__` is: a number of NumPy, or an array
-    of one element.
+    of one element. Other floats of NumPy are none either where they have a fraction, which Fluid drops in silence.
     """
     if isinstance(value, int):
         return int(value)
@@ -220,6 +220,8 @@ def _whole(value: Any, *, truncated: bool = False) -> int | None:
         return int(value) if truncated and isfinite(value) else None
     if getattr(value, "size", 0) == 1 and hasattr(value, "item"):
         value = value.item()
+    if isinstance(value, float):
+        return int(value) if isfinite(value) and (truncated or value.is_integer()) else None
     for convert in (index, int):
         if hasattr(value, f"__{convert.__name__}__"):
             try:

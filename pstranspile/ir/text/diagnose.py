@@ -208,14 +208,22 @@ def _name_before(text: str, position: int) -> str:
     return text[start:position] if 0 <= start < position - 1 else ""
 
 
+_QUOTED = Pattern(r'[%@]"(?:[^"\\\n]|\\.)*"$')
+_NEAR = 300
+"""Characters before an error in which a quoted name that ends there is looked for."""
+
+
 def _quoting(text: str, position: int) -> str:
     """A hint to quote a text, if missing quotes are the likely cause of an error: names with other characters, or
     strings.
     """
     if text[position : position + 1] == "'":
         return "; strings and names stand in double quotes"
-    name = _name_before(text, position)
     rest = re.match(r"[^\s,()\[\]{}:=#\"]+", text[position:])
+    ended = _QUOTED.search(text[max(position - _NEAR, 0) : position])
+    if ended is not None and rest is not None and not rest.group().startswith("->"):
+        return f'; all of a name stands in its quotes: {ended.group()[:-1]}{rest.group()}"'
+    name = _name_before(text, position)
     if not name or rest is None or rest.group().startswith("->"):
         return ""
     quoted = name[0] + quote(name[1:] + rest.group())

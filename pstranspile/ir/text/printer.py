@@ -397,6 +397,25 @@ def print_program(program: Program, program_name: str, language: Language) -> st
     return "\n".join([*all_wrapped(printed.lines), ""])
 
 
+def value_text(value: Module | Program | Block | Op | Var, language: Language) -> str:
+    """The canonical text of a value, without a line end at its end. Raises ValueError as `print_module`.
+
+    A program does not know its name: it has that of the program which its ops come from, if that is one, else `main`.
+    """
+    if isinstance(value, Module):
+        return print_module(value, language)[:-1]
+    if isinstance(value, Program):
+        origins = {op.origin.program for block in value.blocks for op in block.ops if op.origin is not None}
+        return print_program(value, origins.pop() if len(origins) == 1 else "main", language)[:-1]
+    if isinstance(value, Block):
+        variables = Lines(language).declarations(value.vars.values(), "")
+        return "\n".join(all_wrapped([*variables, *(op_text(op, language) for op in value.ops)]))
+    if isinstance(value, Op):
+        return op_text(value, language)
+    before, after = var_parts(value)
+    return f"{before}{name(value.name)}{after}"
+
+
 # Formatting: the canonical text with the comments and blank lines of the text it was made from.
 #
 # A comment on lines of its own goes with the statement that follows it, a comment at the end of a line with the

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.codes import Code
+from pstranspile.ir.describe import declared_here
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
@@ -236,7 +237,7 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
     findings: list[Diagnostic] = []
     for name, given in arrays.items():
         result[name] = array = _widened(variables[name], given) if name in variables else given
-        message = ""
+        message, notes = "", ()
         if name not in variables:
             message = f"the program declares no persistable variable {name}{near(name, variables)}"
         elif problem := mismatch(variables[name], array):
@@ -244,7 +245,8 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
                 continue
             reason = problem.replace("is fed", "the file holds")
             message = f"{name} is declared {declared(variables[name])}, but {reason}"
-        findings += [_problem(path, message)] if message else []
+            notes = declared_here(variables[name])
+        findings += [_problem(path, message)._replace(notes=notes)] if message else []
         if len(findings) == MAX_FINDINGS:
             break
     raise_errors(first_findings(findings))

@@ -378,15 +378,17 @@ def begun_on_machines(
     What `--init` has for servers only (moments of optimizers) is told to begin as the start-up program says, where the
     job's `source` is known. Raises DiagnosticError.
     """
-    values = begun_with(path, trainer.main, trainer.startup, start=start, resumed=resumed)
+    given: Mapping[str, Any] = EMPTY
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
-        left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())
-        if left:
-            held = listed(left, MOST_NAMED)
-            message = f"not taken over, since only servers have them: {held}; --resume goes on with all"
-            report([warning("checkpoint-variable", message, Location(path))])
+        given = starting_values(path, source.main, source.startup).values
+    values = begun_with(path, trainer.main, trainer.startup, start=start, resumed=resumed)
+    left = sorted(given.keys() - values.keys())
+    if path and left:
+        held = listed(left, MOST_NAMED)
+        message = f"not taken over, since only servers have them: {held}; --resume goes on with all"
+        report([warning("checkpoint-variable", message, Location(path))])
     return values
 
 

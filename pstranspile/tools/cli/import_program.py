@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.ir.diagnostics import counted, shell_line, warning
 from pstranspile.ir.extras import installing
 from pstranspile.ir.model import MAIN, Location, Module, Op, Program
+from pstranspile.ops import is_optimizer
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written import telling
@@ -83,6 +84,8 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
         if module.programs.keys() == {MAIN} and module.main.main_block.ops and only_initialises(module.main):
             message = "all its ops initialise variables, as in a startup program, which --startup takes beside @main"
             report([warning("input-startup", message, Location(options.input))])
+        elif module.source is None and module.startup is None and _trains(module):
+            report([warning("no-program", _NO_STARTUP, Location(options.input))])
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
     command = shell_line(["pstranspile", "verify", str(options.output)])
@@ -93,6 +96,16 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
         then.append(f"what does it compute?  {command}")
     write_text(options.output, print_module(module), files_read(options), "ir", what, *then)
     return 0
+
+
+_NO_STARTUP = (
+    "without the start-up program, which --startup takes, the text has no first values of parameters and state: run "
+    "needs --init, and compile and check refuse it"
+)
+
+
+def _trains(module: Module) -> bool:
+    return any(is_optimizer(op) for block in module.main.blocks for op in block.ops)
 
 
 def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Imported | None:

@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import listed, visible
+from pstranspile.ir.diagnostics import counted, listed, visible
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
@@ -39,9 +39,9 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
-from pstranspile.tools.cli.launch_view import View
+from pstranspile.tools.cli.launch_view import Silence, View
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
+from pstranspile.tools.cli.progress import Keeping, is_terminal, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written import MOST_NAMED, saved, say, telling
@@ -304,6 +304,13 @@ def _launch(
         view.clear()
         say(f"pstranspile launch: {what}")
 
+    silence = None if options.live or is_terminal(sys.stdout) else Silence(_started(names, options.logs), tell)
+
+    def look() -> None:
+        view.look()
+        if silence is not None:
+            silence.look(members)
+
     news = News(tell)
     with ExitStack() as at_end:
         at_end.callback(ports.close)
@@ -325,7 +332,7 @@ def _launch(
                 seed,
                 on_report,
                 tell,
-                on_look=view.look,
+                on_look=look,
                 on_begin=lambda: view.begin(members, steps),
             )
         finally:
@@ -350,6 +357,14 @@ def _launch(
     if options.logs:
         tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
     return 0
+
+
+def _started(names: Collection[str], logs: str | None) -> str:
+    """What is said of machines that have not done a step for a while."""
+    servers = sum(name.startswith("pserver") for name in names)
+    counts = {"server": servers, "trainer": len(names) - servers}
+    kinds = [counted(count, kind) for kind, count in counts.items() if count]
+    return f"{' and '.join(kinds)} have been started, none has done a step yet{f'; logs in {logs}' if logs else ''}"
 
 
 def _tell_what_is_left(

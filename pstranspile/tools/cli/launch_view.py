@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
@@ -16,6 +16,10 @@ RECENT = 5.0
 """The window, in seconds, over which steps per second are measured."""
 
 
+PATIENCE = 10.0
+"""The time, in seconds, after which is said which machines have been started, if none of them has done a step."""
+
+
 class Watched(Protocol):
     """A machine: its last reports, how often it was started, and how it ended (None: it runs)."""
 
@@ -23,6 +27,24 @@ class Watched(Protocol):
     reported: dict[str, Any]
     starts: int
     ended: int | None
+
+
+class Silence:
+    """Tells a text once, where for a while no machine has done a step, and no terminal shows what they do."""
+
+    def __init__(self, text: str, tell: Callable[[str], object]):
+        self._text, self._tell = text, tell
+        self._end: float | None = monotonic() + PATIENCE
+
+    def look(self, members: Mapping[str, Watched]) -> None:
+        """Looks whether it is time."""
+        if self._end is None:
+            return
+        if any("step" in member.reported for member in members.values()):
+            self._end = None
+        elif monotonic() >= self._end:
+            self._end = None
+            self._tell(self._text)
 
 
 class View:

@@ -173,7 +173,7 @@ def _verify(
     printed: _Terminal | _Log,
     sources: Sequence[SourceText] = (),
 ) -> int:
-    from pstranspile.compiler.compile import refused_beyond, well_formed
+    from pstranspile.compiler.compile import trial, well_formed
 
     try:
         module = load()
@@ -185,9 +185,9 @@ def _verify(
     printed.findings(findings, [module.source])
     if _count(path, findings, printed):
         return 1
-    refused = refused_beyond(module, findings, strict=options.strict, allow=allow)
-    printed.findings(refused, [module.source])
-    errors = _count(path, refused, printed)
+    refused, beyond = trial(module, findings, strict=options.strict, allow=allow)
+    printed.findings(beyond, [module.source])
+    errors = _count(path, beyond, printed)
     if refused:
         printed.remark(f"{STDIN if path == '-' else path}: one machine may run it, compile refuses it for servers")
     return 1 if errors else 0

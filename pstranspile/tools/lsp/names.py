@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from pstranspile.compiler.job import Job, JobError, job_warnings
 from pstranspile.compiler.job.file import job_of_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import Location, Module
 from pstranspile.ir.text.literals import name as written
 from pstranspile.tools.lsp.outline import Declaration, Outline, Section
 from pstranspile.tools.lsp.tokens import Piece, piece_at, pieces, spans_of
@@ -77,6 +77,15 @@ def place(module: Module, job: Job) -> Placement:
         part = Part(row.endpoint, start, start + (row.slice_shape[0] if row.slice_shape else 1), row.slice)
         parts[row.origin] = (*parts.get(row.origin, ()), part)
     return Placement(compiled.warnings, compiled.plan.mode, compiled.plan.trainers, parts)
+
+
+def of_program(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """The findings about a program's job, as those of the program: each names its place in the job file."""
+    return tuple(f._replace(message=f"{_in_job(f.location)}{f.message}", location=None, notes=()) for f in findings)
+
+
+def _in_job(place: Location | None) -> str:
+    return "" if place is None else f"{place._replace(file=Path(place.file).name)}: "
 
 
 def where(declared: Declaration, placement: Placement) -> tuple[str, str]:
@@ -177,6 +186,15 @@ def references(outline: Outline, named: Named) -> list[Span]:
         for piece in pieces(outline.lines[number])
         if piece.kind == named.kind and _name(piece) == named.name
     ]
+
+
+def uses(outline: Outline, named: Named) -> list[Span]:
+    """The references to what is named at a place, without its declarations."""
+    if named.kind == "variable":
+        declared = {declaration.span for declaration in outline.declarations.get(named.name, ())}
+    else:
+        declared = {*definitions(outline, named)}
+    return [span for span in references(outline, named) if span not in declared]
 
 
 def _name(piece: Piece) -> str:

@@ -7,14 +7,16 @@ module and old ones taken out; a wrong one is reported without reading the other
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pstranspile.compiler.compile import refused_beyond, well_formed
-from pstranspile.compiler.job.file import MAX_BYTES
+from pstranspile.compiler.compile import trial, well_formed
+from pstranspile.compiler.job import JobError
+from pstranspile.compiler.job.file import job_text
 from pstranspile.frontends.loading import in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused
@@ -23,11 +25,10 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.layout import BLANKS, statement_length
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import read_regular
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.text.reader import STRUCTURE
 from pstranspile.ops.textual import parse
-from pstranspile.tools.lsp.names import Placement, check_job, job_files, place
+from pstranspile.tools.lsp.names import Placement, check_job, job_files, of_program, place
 from pstranspile.tools.lsp.outline import Outline
 
 MOST_CHANGED = 40
@@ -440,31 +441,33 @@ class Workspace:
             return reading.findings
         tried = self._tried.get(path)
         if tried is None or tried[0] is not reading.module:
-            tried = self._tried[path] = reading.module, refused_beyond(reading.module, reading.findings)
+            tried = self._tried[path] = reading.module, trial(reading.module, reading.findings).beyond
         placement = self.placement(path, text)
         of_job = placement.findings if placement is not None else ()
         of_job = not_told_by(of_job, (f for f in reading.findings if f.severity is Severity.ERROR))
         return (*not_told_by(reading.findings, of_job), *not_told_by(tried[1], of_job), *of_job)
 
     def placement(self, path: Path, text: str) -> Placement | None:
-        """The placement of the program by its job; None without a job, or with errors in either."""
+        """The placement of the program by its job; None without a job, or with errors in the program. That by a wrong
+        job has its findings alone.
+        """
         reading = self.reading(path, text)
         if reading.module is None or any(
             f.severity is Severity.ERROR and f.code != "parameter-without-value" for f in reading.findings
         ):
             return None  # a mode without servers takes what @startup does not initialise for loaded
-        for file in job_files(path):
-            content = self._content(file)
-            if content is None:
-                continue
-            known = self._placed.get(path)
-            if known is None or known[0] is not reading.module or known[1:3] != (file, content):
-                job = check_job(file, content)[0]
-                if job is None:
-                    return None
-                known = self._placed[path] = _Placed(reading.module, file, content, place(reading.module, job))
-            return known.placement
-        return None
+        try:
+            found = self._job_text(path)
+        except JobError as problem:
+            return Placement(of_program(problem.diagnostics))
+        if found is None:
+            return None
+        known = self._placed.get(path)
+        if known is None or known[0] is not reading.module or known[1:3] != found:
+            job, findings = check_job(*found)
+            placement = place(reading.module, job) if job is not None else Placement(of_program(findings))
+            known = self._placed[path] = _Placed(reading.module, *found, placement)
+        return known.placement
 
     def last_placement(self, path: Path) -> Placement | None:
         """The last placement of a program, even if its text has changed since."""
@@ -475,11 +478,12 @@ class Workspace:
         """The findings about a job file's text."""
         return check_job(path, text)[1]
 
-    def _content(self, path: Path) -> str | None:
-        text = self._opened(path)
-        if text is not None:
-            return text
-        try:
-            return read_regular(path, MAX_BYTES).decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError):
-            return None
+    def _job_text(self, program: Path) -> tuple[Path, str] | None:
+        """The path and the text of a program's job, which need not be saved; None where there is none."""
+        for file in job_files(program):
+            text = self._opened(file)
+            if text is not None:
+                return file, text
+            if os.path.lexists(file):
+                return file, job_text(file)
+        return None

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import pstranspile
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, in_one_line, marked
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, marked
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
 from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job
+from pstranspile.tools.lsp.documents import Documents, Edit
 from pstranspile.tools.lsp.hover import hover
-from pstranspile.tools.lsp.names import Named, definitions, hints, is_job_file, job_files, named_at, references, rename
+from pstranspile.tools.lsp.names import (
+    Named,
+    definitions,
+    hints,
+    is_job_file,
+    job_files,
+    named_at,
+    references,
+    rename,
+    uses,
+)
 from pstranspile.tools.lsp.outline import Outline, Symbol, symbols
 from pstranspile.tools.lsp.reading import Workspace
+from pstranspile.tools.lsp.session import Frames, say, session_class
 from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places
 
 # Quick fixes: an editor offers to replace the text that a finding marks by the text that its message proposes.
@@ -212,65 +223,17 @@ QUIET_JOB = 0.4
 """Seconds without a further change after which a program is compiled for its job."""
 
 
-MOST_OF_A_FRAME = 1 << 30
-"""The most bytes of one message of an editor."""
-
-_LENGTH = Pattern(rb"content-length:", re.IGNORECASE)
-
-
-class Frames:
-    """What an editor sends, with a line on stderr about what is no message: a length that is none ends the input, as
-    nobody knows where the next message begins; a message that is no JSON object is left out.
-    """
-
-    def __init__(self, stream: BinaryIO):
-        self._stream = stream
-
-    def readline(self) -> bytes:
-        """The next line of a header; nothing at the end of the input."""
-        line = self._stream.readline(_LONGEST_HEADER)
-        if _LENGTH.match(line):
-            number = line.partition(b":")[2].strip()
-            if not number.isdigit() or len(number) > 18 or int(number) > MOST_OF_A_FRAME:
-                told = line.decode("ascii", "backslashreplace").strip()[:60]
-                _say(f"`{told}` is no length of a message, so nothing more is read from the editor")
-                return b""
-        return line
-
-    def read(self, size: int) -> bytes:
-        """The body of a message."""
-        body = self._stream.read(size)
-        try:
-            held: Any = json.loads(body)
-        except (ValueError, RecursionError) as problem:
-            why = "is nested too deeply" if isinstance(problem, RecursionError) else f"is no JSON ({problem})"
-        else:
-            if isinstance(held, dict) and ("method" in held or "result" in held or "error" in held):
-                return body
-            why = "is no request, notification or answer"
-        if body:
-            _say(f"a message of {len(body)} bytes {why}: it is left out")
-        return _NOTHING_ASKED if body else body
-
-
-_LONGEST_HEADER = 1 << 16
-
-_NOTHING_ASKED = b'{"jsonrpc": "2.0", "method": "$/nothing", "params": {}}'
-"""A notification that servers ignore, in place of what is no message."""
-
-
-def _say(text: str) -> None:
-    print(in_one_line(f"pstranspile lsp: {text}"), file=sys.stderr, flush=True)
-
-
 class Server:
     """Answers the requests of one editor. `types` and `pygls` are the modules of the libraries."""
 
     def __init__(self) -> None:
         self.types: Any = importlib.import_module("lsprotocol.types")
         self.pygls: Any = importlib.import_module("pygls.lsp.server")
-        self.server: Any = self.pygls.LanguageServer("pstranspile", pstranspile.__version__)
+        library: Any = importlib.import_module("pygls.protocol")
+        session = session_class(library.LanguageServerProtocol, self.types, importlib.import_module("pygls.exceptions"))
+        self.server: Any = self.pygls.LanguageServer("pstranspile", pstranspile.__version__, protocol_cls=session)
         self.protocol = Protocol(self.types, self.server)
+        self.documents = Documents(lambda text: self.server.workspace.position_codec.client_num_units(text))
         self.uris: dict[Path, str] = {}
         self.ended = False
         self.workspace = Workspace(self._opened)
@@ -281,6 +244,8 @@ class Server:
 
     def start(self) -> bool:
         """Serves the editor at stdin and stdout until it exits; returns whether it sent `shutdown` before."""
+        if sys.stdin.isatty():
+            say("waits for what an editor sends; docs/guides/editors.md says how to set one up")
         output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # the library closes what it writes to
         self.server.start_io(Frames(sys.stdin.buffer), output)
         return self.ended
@@ -331,15 +296,15 @@ class Server:
 
         Pipes and devices are not read: the other end of a pipe may never come.
         """
-        document = self.server.workspace.text_documents.get(uri)
+        document = self.documents.get(uri)
         try:
-            text: str = read_regular(path_of(uri), MOST_READ).decode() if document is None else document.source
+            text = read_regular(path_of(uri), MOST_READ).decode() if document is None else document.text
         except (OSError, ValueError):  # a file that is gone, no UTF-8, a name that no file has
             return ""
         return f" {text[1:]}" if text.startswith("\ufeff") else text
 
     def _version(self, uri: str) -> int | None:
-        document = self.server.workspace.text_documents.get(uri)
+        document = self.documents.get(uri)
         return document.version if document is not None else None
 
     def _lines(self, uri: str) -> list[str]:
@@ -352,20 +317,28 @@ class Server:
 
     async def did_open(self, params: Any) -> None:
         """Reads a text and compiles it for its job."""
-        uri = params.text_document.uri
-        self.uris[path_of(uri)] = uri
-        await self._look(uri)
+        item = params.text_document
+        self.documents.open(item.uri, item.text, item.version)
+        self.uris[path_of(item.uri)] = item.uri
+        await self._look(item.uri)
 
     async def did_change(self, params: Any) -> None:
         """Reads a text once it has not changed for a moment, and compiles it when it has not for a longer one."""
-        await self._look(params.text_document.uri)
-
-    def did_close(self, params: Any) -> None:
-        """Forgets a text, and takes back its findings."""
         uri = params.text_document.uri
+        if self.documents.change(uri, map(_edit, params.content_changes), params.text_document.version):
+            await self._look(uri)
+        else:
+            say(f"a text that is not open is changed: {uri}")
+
+    async def did_close(self, params: Any) -> None:
+        """Forgets a text, and takes back its findings. The file of a job counts again."""
+        uri = params.text_document.uri
+        self.documents.close(uri)
         self.uris.pop(path_of(uri), None)
         self.workspace.close(path_of(uri))
         self._publish(uri, (), [], None)
+        if is_job_file(path_of(uri)):
+            await self._job_changed(path_of(uri))
 
     async def did_change_files(self, params: Any) -> None:
         """Compiles the programs again whose job files changed on disk."""
@@ -373,11 +346,11 @@ class Server:
             await self._job_changed(path_of(change.uri))
 
     async def _look(self, uri: str) -> None:
-        path, version = path_of(uri), self._version(uri)
+        path, document = path_of(uri), self.documents.get(uri)
         await asyncio.sleep(QUIET)
-        if self._version(uri) != version:
+        if document is None or self.documents.get(uri) is not document:
             return
-        text = self._text(uri)
+        text, version = self._text(uri), document.version
         if is_job_file(path):
             self._publish(uri, self.workspace.job_findings(path, text), self._lines(uri), version)
             await self._job_changed(path)
@@ -385,7 +358,7 @@ class Server:
         reading = self.workspace.reading(path, text)
         self._publish(uri, reading.findings, reading.outline.lines, version)
         await asyncio.sleep(QUIET_JOB)
-        if self._version(uri) == version:
+        if self.documents.get(uri) is document:
             self._compile(uri, text, version)
 
     def _compile(self, uri: str, text: str, version: int | None) -> None:
@@ -448,8 +421,8 @@ class Server:
         return self._named(params, definitions)
 
     def references(self, params: Any) -> Any:
-        """The references to a name."""
-        return self._named(params, references)
+        """The references to a name, with its declarations where the editor asks for them."""
+        return self._named(params, references if params.context.include_declaration else uses)
 
     def _named(self, params: Any, find: Callable[..., list[Span]]) -> Any:
         outline, named = self._name_at(params)
@@ -484,7 +457,9 @@ class Server:
         return self.types.WorkspaceEdit(changes={params.text_document.uri: edits})
 
     def formatting(self, params: Any) -> Any:
-        """The canonical form of a program; nothing for one with errors, which are reported as findings."""
+        """The canonical form of a program, with the line ends that it has; nothing for one with errors, which are
+        reported as findings.
+        """
         uri = params.text_document.uri
         if self._outline(uri) is None:
             return None
@@ -493,6 +468,8 @@ class Server:
             formatted = format_text(text.replace("\r\n", "\n"), uri)
         except DiagnosticError:
             return None
+        if "\r\n" in text:
+            formatted = formatted.replace("\n", "\r\n")
         if formatted == text:
             return []
         end = self.protocol.position(lines, len(lines) - 1, len(lines[-1]))
@@ -564,6 +541,15 @@ class Server:
         return [self.protocol.hint(outline.lines, hint) for hint in shown]
 
 
+def _edit(change: Any) -> Edit:
+    """A change of the protocol; one of the whole text has no range."""
+    places = getattr(change, "range", None)
+    if places is None:
+        return Edit(change.text)
+    start, end = ((place.line, place.character) for place in (places.start, places.end))
+    return Edit(change.text, start, end)
+
+
 def path_of(uri: str) -> Path:
     """The file that a URI names; for other URIs than files a path that names no file."""
     parts = urlsplit(uri)
@@ -596,8 +582,10 @@ def _failure(message: str) -> Exception:
 
 
 def _is_told_shortly(record: logging.LogRecord) -> bool:
-    """Keeps a log record of the library without the traceback of a message that has no form of the protocol."""
-    if "$/nothing" in record.getMessage():
+    """Keeps a log record of the library without the traceback of a message that has no form of the protocol. That a
+    request is cancelled after its answer is nothing to tell.
+    """
+    if "$/nothing" in record.getMessage() or record.getMessage().startswith("Cancel notification for unknown"):
         return False
     if str(record.msg).startswith("Unable to deserialize message"):
         record.msg, record.args = "pstranspile lsp: a message of the editor has no form of the protocol", None

@@ -1,7 +1,9 @@
 """Wrong settings of layers are refused; what the layers make verifies."""
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import pstranspile as ps
@@ -40,6 +42,12 @@ NO_ACTIVATIONS = {
     "dropout": "it needs the output Mask too",
     "top_k": "it has no output|it needs the output",
     "cast": "it needs the attributes",
+    "reshape": "the dims of its output do not follow from X alone",
+    "crop": "the dims of its output do not follow from X alone",
+    "one_hot": "the dims of its output do not follow from X alone",
+    "split": "the dims of its output do not follow from X alone",
+    "send": "it talks to other machines",
+    "c_allreduce_sum": "it talks to other machines",
 }
 """Op types that are no activations, each with the reason that is given."""
 
@@ -55,6 +63,19 @@ def test_ops_that_need_more_than_x_are_no_activations(act: str, layer: str):
     }
     with pytest.raises(ValueError, match=f"the op {act} is no activation: ({NO_ACTIVATIONS[act]})"):
         made[layer]()
+
+
+@pytest.mark.parametrize("dim", [3.5, np.float32(3.5), np.float16(0.5), np.array([2.5]), np.float32("nan")], ids=repr)
+def test_a_size_with_a_fraction_is_refused(dim: Any):
+    for made in (lambda: L.fc(row(), dim), lambda: L.reshape(row(), [-1, dim]), lambda: L.conv2d(image(), dim, 3)):
+        with pytest.raises((TypeError, ValueError), match=r"whole number|list of integers"):
+            made()
+
+
+def test_a_whole_number_of_numpy_is_a_size():
+    for dim in (np.float32(3), np.int8(3), np.array([3])):
+        made = L.fc(row(), dim)  # pyright: ignore[reportArgumentType]
+        assert made.shape == (-1, 3)
 
 
 def test_ops_of_x_alone_are_activations():

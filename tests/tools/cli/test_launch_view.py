@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pstranspile.tools.cli import launch_view
-from pstranspile.tools.cli.launch_view import RECENT, View
+from pstranspile.tools.cli import launch_view, main
+from pstranspile.tools.cli.launch_view import PATIENCE, RECENT, Silence, View
 from pstranspile.tools.cli.live_board import Pace
 
 
@@ -62,6 +64,44 @@ def test_a_line_tells_for_whom_a_machine_waits_until_it_goes_on(monkeypatch: pyt
     assert table.shown()[0] == "pserver_0  serving   waits for trainer_0, trainer_1"
     table.told("pserver_0", 3.0, step=1)
     assert table.shown()[0] == "pserver_0  serving   update 1"
+
+
+def test_what_has_been_started_is_told_once_where_no_step_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [0.0], list[str]()
+    monkeypatch.setattr(launch_view, "monotonic", lambda: now[0])
+    machines = {role: Machine(role) for role in ("pserver_0", "trainer_0")}
+    for steps, times in ((0, 1), (1, 0)):
+        silence = Silence("2 machines", told.append)
+        told.clear()
+        if steps:
+            machines["trainer_0"].reported["step"] = steps
+        for second in range(3 * int(PATIENCE)):
+            assert bool(told) == (not steps and second >= PATIENCE)
+            now[0] += 1.0
+            silence.look(machines)
+        assert told == ["2 machines"] * times
+        now[0] = 0.0
+
+
+def test_a_launch_of_which_no_step_comes_says_what_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch_view, "PATIENCE", 0.0)
+    np.savez(tmp_path / "data.npz", x=np.ones((1, 2, 1000), "float32"), y=np.ones((1, 2, 20), "float32"))
+    program = str(Path(__file__).parents[3] / "examples" / "regression.ir")
+    options = [
+        "--pservers",
+        "2",
+        "--trainers",
+        "1",
+        "--feed",
+        str(tmp_path / "data.npz"),
+        "--logs",
+        str(tmp_path / "l"),
+    ]
+    assert main(["launch", program, *options]) == 0
+    said = f"2 servers and 1 trainer have been started, none has done a step yet; logs in {logs}\n"
+    assert capsys.readouterr().err.startswith(f"pstranspile launch: {said}")
 
 
 def test_the_pace_is_that_of_late() -> None:

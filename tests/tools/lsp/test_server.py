@@ -123,6 +123,11 @@ def test_definition_and_references(editor: Editor, uri: str):
     places = editor.at("references", uri, *spot("mul(X=%x", "%w", 1), context={"includeDeclaration": True})
     texts = [cut(place["range"]) for place in places]
     assert texts == ["%w"] * TEXT.replace("%w@GRAD", "").count("%w")
+    others = editor.at("references", uri, *spot("mul(X=%x", "%w", 1), context={"includeDeclaration": False})
+    assert len(others) == len(places) - TEXT.count("param %w")
+    assert not [place for place in others if "param" in LINES[place["range"]["start"]["line"]]]
+    program = spot("program @startup", "@startup", 1)
+    assert editor.at("references", uri, *program, context={"includeDeclaration": False}) == []
     (head,) = editor.at("definition", uri, *spot("block ^0", "^0", 1))
     assert cut(head["range"]) == "^0"
     assert editor.at("definition", uri, *spot("mul(X=%x", "mul", 1)) is None
@@ -205,6 +210,15 @@ def test_formatting(editor: Editor, tmp_path: Path):
     options = {"tabSize": 2, "insertSpaces": True}
     (edit,) = editor.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options})
     assert edit["newText"] == TEXT
+
+
+def test_formatting_keeps_the_ends_of_lines(editor: Editor, tmp_path: Path):
+    options = {"tabSize": 2, "insertSpaces": True}
+    uri = editor.open(tmp_path / "ends.ir", TEXT.replace("\n", "\r\n"))
+    assert editor.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options}) == []
+    editor.type(uri, MUL, 0, 4, "")
+    (edit,) = editor.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options})
+    assert edit["newText"] == TEXT.replace("\n", "\r\n")
 
 
 def test_folding(editor: Editor, uri: str):
@@ -372,7 +386,9 @@ def test_pipes_and_devices_are_not_read(editor: Editor, tmp_path: Path):
         assert editor.request("textDocument/documentSymbol", document) == []
         assert editor.request("textDocument/foldingRange", document) == []
     uri = editor.open(tmp_path / "net.ir", TEXT)
-    assert editor.published(uri) == []  # a job that is a pipe is no job
+    assert editor.published(uri) == []
+    (finding,) = editor.published(uri)
+    assert finding["message"].startswith("job.toml: can't read the job file: it is a pipe or a device")
     assert editor.at("hover", uri, *spot("param %w", "%w", 1)) is not None
 
 
@@ -380,6 +396,75 @@ def test_files_that_no_editor_has_open_are_read(editor: Editor, tmp_path: Path):
     (tmp_path / "closed.ir").write_text(TEXT, encoding="utf-8")
     shown = editor.at("hover", (tmp_path / "closed.ir").as_uri(), *spot("param %w", "%w", 1))
     assert "param %w" in shown["contents"]["value"]
+
+
+@pytest.mark.parametrize("folder", ["a b", "100%25", "\u00e9\U0001d4b3", "a,b&c"])
+def test_a_text_counts_as_typed_wherever_its_file_is(editor: Editor, tmp_path: Path, folder: str):
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "net.ir"
+    path.write_text("what was saved", encoding="utf-8")
+    (tmp_path / folder / "job.toml").write_text(JOB)
+    uri = editor.open(path, TEXT)
+    assert editor.published(uri, 2) == []
+    assert "b:2" in editor.at("hover", uri, *spot("param %w", "%w", 1))["contents"]["value"]
+    line, column = spot("mul(X=%x", "%x", 1)
+    editor.type(uri, line, column, column + 1, "xx")
+    assert [finding["code"] for finding in editor.published(uri)] == ["undeclared-variable"]
+    editor.type(uri, line, column, column + 2, "x")
+    job = editor.open(tmp_path / folder / "job.toml", JOB.replace("b:2", "c:3"))
+    assert editor.published(job) == []
+    assert editor.published(uri) == []
+    assert "c:3" in editor.at("hover", uri, *spot("param %w", "%w", 1))["contents"]["value"]
+
+
+@pytest.mark.parametrize("uri", ["file:///c%3A/net.ir", "file:///C:/net.ir", "untitled:1", "file:///a%FFb%00.ir"])
+def test_a_text_counts_as_typed_whatever_its_uri(editor: Editor, uri: str):
+    item = {"uri": uri, "languageId": "pstranspile-ir", "version": 1, "text": TEXT.replace("axis=1", "axxis=1")}
+    editor.notify("textDocument/didOpen", {"textDocument": item})
+    assert {finding["code"] for finding in editor.published(uri)} == {"unknown-attribute"}
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+    assert editor.published(uri) == []
+
+
+def test_what_ends_no_line_of_the_editor_moves_nothing(editor: Editor, tmp_path: Path):
+    uri = editor.open(tmp_path / "separators.ir", f"# a \u2028 b \u0085\n{TEXT}")
+    assert editor.published(uri, 1) == []
+    editor.type(uri, MUL + 1, 4, 7, "mull")
+    (finding,) = editor.published(uri)
+    assert finding["message"].startswith("mull: ")
+    assert (finding["range"]["start"]["line"], finding["range"]["end"]["character"]) == (MUL + 1, 8)
+
+
+def test_a_wrong_job_is_told_in_its_program(editor: Editor, tmp_path: Path):
+    file = tmp_path / "net.job.toml"
+    file.write_text("pservers = 2\ntrainer = 2\n")
+    (tmp_path / "job.json").write_text('{"pservers": 2, "trainers": 2}')
+    uri = editor.open(tmp_path / "net.ir", TEXT)
+    (finding,) = editor.published(uri, 2)
+    assert finding["code"] == "job-unknown-key"
+    assert finding["message"] == "net.job.toml:2:1: a job has no key 'trainer'; did you mean trainers?"
+    assert finding["range"]["start"]["line"] == 0
+    context = {"diagnostics": [finding]}
+    asked = {"textDocument": {"uri": uri}, "range": finding["range"], "context": context}
+    assert editor.request("textDocument/codeAction", asked) == []  # the text to replace is in another file
+    job = editor.open(file, JOB)
+    assert editor.published(uri) == []
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": job}})
+    assert len(editor.published(uri)) == 1
+
+
+def test_a_job_that_is_not_readable_is_told_in_its_program(editor: Editor, tmp_path: Path):
+    for number, content in enumerate([b"pservers = 2 # \xff\n", None]):
+        file = tmp_path / f"net{number}.job.toml"
+        if content is None:
+            file.mkdir()
+        else:
+            file.write_bytes(content)
+        uri = editor.open(tmp_path / f"net{number}.ir", TEXT)
+        (finding,) = editor.published(uri, 2)
+        assert finding["code"] == "job-file"
+        assert finding["message"].startswith(f"net{number}.job.toml: ")
+        assert "not UTF-8" in finding["message"] or "directory" in finding["message"]
 
 
 def test_what_compile_refuses_for_servers_is_told_without_a_job(editor: Editor, tmp_path: Path):
