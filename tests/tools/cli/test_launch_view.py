@@ -89,16 +89,8 @@ def test_a_launch_of_which_no_step_comes_says_what_it_has_started(
     monkeypatch.setattr(launch_view, "PATIENCE", 0.0)
     np.savez(tmp_path / "data.npz", x=np.ones((1, 2, 1000), "float32"), y=np.ones((1, 2, 20), "float32"))
     program = str(Path(__file__).parents[3] / "examples" / "regression.ir")
-    options = [
-        "--pservers",
-        "2",
-        "--trainers",
-        "1",
-        "--feed",
-        str(tmp_path / "data.npz"),
-        "--logs",
-        str(tmp_path / "l"),
-    ]
+    feed, logs = str(tmp_path / "data.npz"), str(tmp_path / "logs")
+    options = ["--pservers", "2", "--trainers", "1", "--feed", feed, "--logs", logs]
     assert main(["launch", program, *options]) == 0
     said = f"2 servers and 1 trainer have been started, none has done a step yet; logs in {logs}\n"
     assert capsys.readouterr().err.startswith(f"pstranspile launch: {said}")
