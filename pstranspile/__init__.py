@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.verify import verify
     from pstranspile.frontends.loading import export, load, loads
     from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
-    from pstranspile.ir.frozen import FrozenMap
-    from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
+    from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program, Role, Var
     from pstranspile.ir.types import OpRole
     from pstranspile.ops.build import make_op
     from pstranspile.ops.textual import print_module as dumps
@@ -58,7 +57,7 @@ _API = {
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
     "Dispatcher": "compiler.plan.make:Dispatcher",
     "Facts": "compiler.analysis.facts:Facts",
-    "FrozenMap": "ir.frozen:FrozenMap",
+    "FrozenMap": "ir.model:FrozenMap",
     "Job": "compiler.job:Job",
     "JobError": "compiler.job:JobError",
     "LoDTensor": "runtime.values:LoDTensor",

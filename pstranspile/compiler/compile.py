@@ -20,11 +20,9 @@ from pstranspile.compiler.modes import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.make import placed_parameters
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
-from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, raise_errors, weighed
-from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
-from pstranspile.ir.model import MAIN, Module, Role
+from pstranspile.ir.model import MAIN, Distribution, Module, Role, collector_paused
 from pstranspile.ir.passes import Observer, Steps
 from pstranspile.ops import facts_of, is_optimizer
 

@@ -29,10 +29,9 @@ from pstranspile.fluid.running.failures import STATUS as INTERRUPTED
 from pstranspile.fluid.running.failures import interrupted, rendered, traceback_of
 from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
-from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of, misspelt
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.ir.patterns import Pattern
+from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
 from pstranspile.ir.starting import restore
 from pstranspile.ir.table_rules import most_rows
 

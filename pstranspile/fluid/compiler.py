@@ -19,8 +19,7 @@ from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ir.warned import warn
 from pstranspile.ops.attributes import real
 

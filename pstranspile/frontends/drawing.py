@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from pstranspile.ir.describe import type_text
 from pstranspile.ir.model import Module, Program
+from pstranspile.ir.text.literals import type_text
 
 
 class Node(NamedTuple):

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, NoReturn
 from pstranspile.frontends.protobuf_schema import MESSAGES, Field, program_desc_class
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, Strings
 from pstranspile.ir.codes import Code
-from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, warning
-from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import (
+    EMPTY,
     Attrs,
     Block,
+    FrozenMap,
     Location,
     Module,
     Op,
@@ -24,6 +24,7 @@ from pstranspile.ir.model import (
     Slots,
     TensorType,
     Var,
+    collector_paused,
 )
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ops.facts import PLAIN, OpFacts
 from pstranspile.ops.schema import OpSchema, registered
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir import text as _text
 from pstranspile.ir.expect import expect_module, suggesting
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Program
+from pstranspile.ir.model import FrozenMap, Module, Program
 from pstranspile.ir.text.distribution import STATEMENTS
 from pstranspile.ir.text.literals import Language, SchemaView
 from pstranspile.ir.text.printer import module_lines

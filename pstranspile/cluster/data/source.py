@@ -23,9 +23,8 @@ from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, jso
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
-from pstranspile.ir.reading import is_address
+from pstranspile.ir.reading import is_address, misspelt
 from pstranspile.runtime.run.batch import Batch, Part
 from pstranspile.runtime.run.feeds import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed

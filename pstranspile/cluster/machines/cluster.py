@@ -48,10 +48,8 @@ from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Forms, Trainer, link_to, sends_values, text_list
 from pstranspile.ir.diagnostics import cluster_of
-from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import checked, expect_number, expect_word, wrong_type
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Op, Program, Role
+from pstranspile.ir.model import EMPTY, DistributedVar, Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import sends_of_rows
 from pstranspile.runtime.run.step_feeds import GivenTurns, RowSource, inputs_of, require_steps, union_of

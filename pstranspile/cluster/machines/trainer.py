@@ -26,8 +26,7 @@ from pstranspile.cluster.machines.script import (
     is_collective,
 )
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import MAIN, Op, Program, Var
+from pstranspile.ir.model import EMPTY, MAIN, Op, Program, Var
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.feeds import fetched

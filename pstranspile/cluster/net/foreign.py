@@ -29,9 +29,8 @@ from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.wire import Bytes
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.extras import installing
-from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular
+from pstranspile.ir.reading import open_regular, reason_for
 
 GONE = "Gone"
 """Stands in the journal in place of a method, where a trainer was given up."""

@@ -26,8 +26,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import overview
 from pstranspile.compiler.plan.plan import DistributedVar, Plan, SharedCounter
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role, Var
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Program, Role, Var
 from pstranspile.ir.passes import Steps
 
 

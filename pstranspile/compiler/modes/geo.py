@@ -43,8 +43,7 @@ from pstranspile.compiler.plan.plan import (
 )
 from pstranspile.ir.attributes import BlockRefs, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Origin, Program, Role, TensorType, Var
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Origin, Program, Role, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import is_optimizer, schema_of

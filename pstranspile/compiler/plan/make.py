@@ -43,8 +43,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
 )
 from pstranspile.ir.expect import checked, expect
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of, schema_of

@@ -12,8 +12,7 @@ import pstranspile
 from pstranspile.fluid import unique_name
 from pstranspile.frontends.layers.draft import Draft, Names_, Scopes, Value
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, TensorType
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Origin, TensorType
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.types import OpRole
 from pstranspile.ir.warned import warn

@@ -19,9 +19,7 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.frontends.layers.draft import FLUID_VERSION, BlockDraft, Value
-from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, TensorType
+from pstranspile.ir.model import MAIN, Distribution, FrozenMap, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.types import OpRole, VarKind

@@ -25,9 +25,7 @@ from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.fluid.machines import ServerMachine, require_callable
 from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.ir.attributes import Ints, Longs
-from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Op, Program, Role, TensorType, Var
+from pstranspile.ir.model import MAIN, DistributedVar, FrozenMap, Op, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op

@@ -30,8 +30,7 @@ from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.running.watching import tell_transpiled
 from pstranspile.ir.diagnostics import did_you_mean, error
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 

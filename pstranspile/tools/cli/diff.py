@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import misspelt
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.tools.cli.findings import print_errors
 from pstranspile.tools.cli.report import report, verdict_first

@@ -50,8 +50,7 @@ from pstranspile.compiler.plan.plan import (
 )
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Origin, Program
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Origin, Program
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
