@@ -91,7 +91,7 @@ class PassBuilder:
 
     def draw(self, program: Program) -> None:
         """Writes the program as a graph for Graphviz, if a pass is set to do so."""
-        from pstranspile.frontends.drawing import dot_text
+        from pstranspile.frontends.texts import dot_text
 
         for each in self._passes:
             if path := each.settings.get(_SETTINGS[_DRAWS]):
