@@ -125,7 +125,7 @@ def _compare(parser: ArgumentParser, options: Namespace, companions: list[str]) 
 def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
     """Writes the page of some differences. Raises DiagnosticError when it can't be written."""
     from pstranspile.compiler.diff import summary
-    from pstranspile.tools.report.page import DIFFERENCES, page
+    from pstranspile.tools.report import DIFFERENCES, page
 
     paths = (options.a, options.b)
     names = [STDIN if path == STDIN_ARGUMENT else os.path.basename(os.path.normpath(path)) for path in paths]
