@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from pstranspile.cluster.net.calls import LARGE_CALL, SMALL_CALL, STATUSES, CallRefused, CallService
-from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading
+from pstranspile.cluster.net.loop import STRANGER_BYTES, Channel, Reading
 from pstranspile.cluster.net.terms import MOST_HELD
 from pstranspile.cluster.net.wire import Bytes, WireError
 
