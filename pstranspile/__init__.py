@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
     from pstranspile.cluster.net.launch import launch
-    from pstranspile.compiler.analysis.facts import Facts, analyze
+    from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.cost.predicted import PlanCost, cost
@@ -56,7 +56,7 @@ _API = {
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
     "Dispatcher": "compiler.plan.make:Dispatcher",
-    "Facts": "compiler.analysis.facts:Facts",
+    "Facts": "compiler.analysis:Facts",
     "FrozenMap": "ir.model:FrozenMap",
     "Job": "compiler.job:Job",
     "JobError": "compiler.job:JobError",
@@ -76,7 +76,7 @@ _API = {
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
     "Var": "ir.model:Var",
-    "analyze": "compiler.analysis.facts:analyze",
+    "analyze": "compiler.analysis:analyze",
     "check": "proof.check:check",
     "compile": "compiler.compile:compile",
     "cost": "compiler.cost.predicted:cost",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.updates import find_roles
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.emit.servers import ServerJob

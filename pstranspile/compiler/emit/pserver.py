@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.updates import Update, UpdateGroup
 from pstranspile.compiler.analysis.uses import sub_blocks
 from pstranspile.compiler.emit.rules import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts, analyze
+from pstranspile.compiler.analysis import Facts, analyze
 from pstranspile.compiler.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.compiler.analysis.updates import UpdateGroup, find_roles
 from pstranspile.compiler.analysis.uses import names_in

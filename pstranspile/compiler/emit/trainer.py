@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from functools import lru_cache, partial
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.emit.rules import (
     JOIN_SLICES,

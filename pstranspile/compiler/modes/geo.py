@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import is_sparse, made_large
 from pstranspile.compiler.analysis.updates import ATTRIBUTE, Roles, Update, find_roles, no_updates, updated_by_itself
 from pstranspile.compiler.analysis.uses import uses_of

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
 from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quoted

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
 from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balanced, moved_by

@@ -26,8 +26,8 @@ from pstranspile.ir.diagnostics import (
     file_of,
     raise_errors,
 )
+from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import MAIN, Module, Op, TensorType
-from pstranspile.ir.required import require_programs
 from pstranspile.ir.text.literals import var_text
 from pstranspile.ir.types import DType, OpRole
 

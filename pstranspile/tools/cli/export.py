@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import counted, listed, shell_word
+from pstranspile.ir.expect import require_programs
 from pstranspile.ir.extras import installing
 from pstranspile.ir.model import MAIN, Location
-from pstranspile.ir.required import require_programs
 from pstranspile.tools.cli.common import (
     add_companions,
     begun_with,

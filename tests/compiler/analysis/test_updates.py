@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.compiler.analysis.facts import Facts, analyze
+from pstranspile.compiler.analysis import Facts, analyze
 from pstranspile.compiler.analysis.uses import op_graph
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import FrozenMap
