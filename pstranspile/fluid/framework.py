@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from pstranspile.fluid.graph import live
 from pstranspile.fluid.graph.block import Block as Block
 from pstranspile.fluid.graph.block import Operator as Operator
-from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.program import DEFAULTS, SCOPES
 from pstranspile.fluid.graph.program import Program as Program
 from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.graph.variable import Parameter as Parameter
@@ -139,7 +138,7 @@ def name_scope(prefix: str | None = None) -> Generator[None]:
     """A context manager in which ops are made with a name scope."""
     if not prefix:
         raise ValueError("name_scope needs a name")
-    with live.SCOPES[0].inside(prefix):
+    with SCOPES[0].inside(prefix):
         yield
 
 
@@ -150,7 +149,7 @@ def device_guard(device: str | None = None) -> Generator[None]:
     """
     if device not in (None, "", "cpu", "gpu"):
         raise ValueError(f"a device is 'cpu' or 'gpu', not {device!r}")
-    with live.SCOPES[0].on(device):
+    with SCOPES[0].on(device):
         yield
 
 

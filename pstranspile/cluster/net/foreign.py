@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.machines.server import Server
-from pstranspile.cluster.net.calls import LARGE_CALL, CallService
+from pstranspile.cluster.net.http2 import LARGE_CALL, CallService
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.wire import Bytes

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.net.calls import CallService
-from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
+from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, CallService, Http2
 from pstranspile.cluster.net.loop import (
     CALL,
     CLOSED,

@@ -24,15 +24,16 @@ from hypothesis import strategies as st
 from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.net import http2, transport
 from pstranspile.cluster.net import loop as sockets
-from pstranspile.cluster.net.calls import LARGE_CALL, CallService
 from pstranspile.cluster.net.http2 import (
     FRAME_WORK,
+    LARGE_CALL,
     MOST_CRUMBS,
     PREFACE,
     STRANGER_CALLS,
     STRANGER_FRAMES,
     STRANGER_TURN_WORK,
     TURN_WORK,
+    CallService,
     Http2,
 )
 from pstranspile.cluster.net.loop import (
