@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.cluster import names_sent_to
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.checks import MOST_COUNTED, form_of

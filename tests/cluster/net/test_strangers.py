@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cluster.machines.programs import names_sent_to
+from pstranspile.cluster.machines.cluster import names_sent_to
 from pstranspile.cluster.net import http2, transport
 from pstranspile.cluster.net import loop as sockets
 from pstranspile.cluster.net.http2 import (
