@@ -249,6 +249,9 @@ def compile(
     return compiled
 
 
+# What is found in a module before there is a job: by the verifier, and by a trial for one synchronous server.
+
+
 _SERVER = "127.0.0.1:6174"
 """The endpoint of the server of the trial, where nothing listens."""
 

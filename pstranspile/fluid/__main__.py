@@ -35,6 +35,9 @@ from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
 from pstranspile.ir.starting import restore
 from pstranspile.ir.table_rules import most_rows
 
+# A run of a script, with the actions of `--ir`, `--check` and `--explain`.
+
+
 MOST_COMPARED = 1 << 32
 """The greatest number of elements of a parameter that is compared whole."""
 
@@ -402,6 +405,9 @@ class Session:
             print(f"{self._command}: {told}", file=sys.stderr)
             return 1
         return self._status
+
+
+# The command `python -m pstranspile.fluid`.
 
 
 def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> int:

@@ -24,6 +24,9 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import VarKind
 
+# Threads that work ahead for a reader.
+
+
 _Made = TypeVar("_Made")
 
 

@@ -26,6 +26,8 @@ from pstranspile.fluid.running.flags import whole
 from pstranspile.ir.warned import warn
 from pstranspile.ops.gradient import SUFFIX, gradient_name
 
+# Places on which scripts ask to compute.
+
 
 class Place:
     """The base class of places; two places are equal if they have the same kind and number."""
@@ -88,6 +90,9 @@ class CUDAPinnedPlace(Place):
 
     def __init__(self) -> None:
         super().__init__()
+
+
+# Default programs, and context managers for them.
 
 
 GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"

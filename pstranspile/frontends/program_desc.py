@@ -35,6 +35,8 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.warned import warn
 
+# The messages of a Fluid 1.8 ProgramDesc, as a protobuf schema built at run time.
+
 
 class Field(NamedTuple):
     """A field of a message. `type` is a scalar (`bytes`, `int32`, ...) or the name of a message or enumeration.

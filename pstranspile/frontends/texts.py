@@ -34,6 +34,8 @@ from pstranspile.ir.model import Module, Op, Program, Slots, Var
 from pstranspile.ir.text.literals import type_text
 from pstranspile.ir.types import VarKind
 
+# Programs as graphs.
+
 
 class Node(NamedTuple):
     """A box: its name in the graph, the block that it is in (-1: none), its label, and whether it is a variable."""
@@ -157,6 +159,9 @@ def _label(text: str) -> str:
 def _entities(text: str) -> str:
     """A label for Mermaid, with numeric entities for quotes and other characters that have a meaning in HTML."""
     return "".join(f"#{ord(char)};" if char in '"#<>&`' or ord(char) < 32 else char for char in text)
+
+
+# Programs in MLIR's generic form.
 
 
 _ELEMENTS = {"bool": "i1", "u8": "ui8", "size_t": "ui64"}

@@ -454,6 +454,9 @@ def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_firs
     raise wrong_type(caller, wanted, value, own[-1].__name__ if own else parameter)
 
 
+# The check that a module has the required programs.
+
+
 _START = (
     f"@{STARTUP} gives parameters and state their first values; in a text it is a program of its own, and that of a "
     "serialized main program is given with --startup FILE"

@@ -130,6 +130,9 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
             raise OSError(errno.ENOMEM, f"there is no memory for its {size} bytes") from None
 
 
+# The kind of a file that can't be read as what was expected, so that the message can name it.
+
+
 class FileKind(NamedTuple):
     """A kind of file in words, such as `a CSV file`, and what it is for."""
 

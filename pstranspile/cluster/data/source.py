@@ -840,6 +840,9 @@ class _Rows:
         self._tables = tables
 
 
+# Rows whose ids are not those of a table in which the program looks them up: they can't be fed.
+
+
 def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[Table]]) -> Chunk:
     """The rows of a unit, of which those are bad that hold an id for which a table has no row."""
     reasons: dict[int, str] = {}

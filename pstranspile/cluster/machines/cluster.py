@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
 
 
+# Trainers with several programs: the program that each step runs, and the gradients that servers may expect of each.
+
+
 def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Sequence[str]) -> None:
     """Sets the program that each step of each trainer runs, and the variables fetched of it. Raises DiagnosticError."""
     names = list(dict.fromkeys(name for trainer in trainers for name in trainer.role.programs))
@@ -433,6 +436,9 @@ def _misplaced(ops: Sequence[Op], starting: bool) -> Iterator[tuple[Op, str]]:
             yield op, "stands after the send_barrier to {}: what it sends would count for the step after"
         elif kind == "fetch_barrier" and not starting and index < sent:
             yield op, "stands before the send_barrier to {}: it may wait for an update that waits for this trainer"
+
+
+# The machines of a job in one process, stepped together.
 
 
 @checked

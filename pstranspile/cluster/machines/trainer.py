@@ -400,6 +400,9 @@ class Trainer(Machine):
         return DiagnosticError(d._replace(notes=(*d.notes, note)) for d in problem.diagnostics)
 
 
+# The servers that ops name, and links to them.
+
+
 Servers: TypeAlias = "Mapping[str, Machine]"
 """The servers by endpoint."""
 

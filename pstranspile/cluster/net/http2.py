@@ -20,6 +20,9 @@ from pstranspile.cluster.net.loop import STRANGER_BYTES, Channel, Reading
 from pstranspile.cluster.net.terms import MOST_HELD
 from pstranspile.cluster.net.wire import Bytes, WireError
 
+# The interface between gRPC calls and the service that answers them.
+
+
 STATUSES = {
     "INVALID_ARGUMENT": 3, "NOT_FOUND": 5, "ALREADY_EXISTS": 6, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9,
     "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14,

@@ -264,6 +264,9 @@ class Loop:
         self._waking.close()
 
 
+# A non-blocking socket: incoming bytes go to a protocol, and outgoing bytes are written when the socket takes them.
+
+
 MOST_AT_ONCE = 512
 """Pieces that one system call writes."""
 

@@ -29,6 +29,8 @@ from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Program, Role, Var
 from pstranspile.ir.passes import Steps
 
+# The parts of a job: training programs that share parameters, and programs that only read them.
+
 
 class Parts(NamedTuple):
     """The programs of a job: the facts of those that train, by name, main first, and the others with their remote

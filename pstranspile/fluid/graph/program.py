@@ -529,6 +529,9 @@ def for_testing(frozen: FrozenProgram) -> FrozenProgram:
     return tested(with_used_variables(without_roles(frozen, TRAINING)) if trains else frozen)
 
 
+# A draft over two of Fluid's programs: ops and variables made in the draft are in the programs at once.
+
+
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
 
 

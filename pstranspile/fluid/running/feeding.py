@@ -309,6 +309,9 @@ def as_lodtensor(data: Any, place: Any, dtype: Any = None) -> LoDTensor:
     return result
 
 
+# Repeated runs: a feed that has the form of an earlier one is not checked again.
+
+
 class Alike(NamedTuple):
     """The facts of a run that was checked, valid for all runs with the same program, fetched names and form of the
     feed.

@@ -180,6 +180,9 @@ def get_flags(flags: Any) -> dict[str, Any]:
     return {name: FLAGS[name] for name in names}
 
 
+# What launchers tell the processes of a script: variables of the environment, and messages.
+
+
 LAUNCHER = "PSTRANSPILE_LAUNCHER"
 """The variable of the environment with the number of the pipe to which the launcher writes."""
 

@@ -34,6 +34,8 @@ from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, 
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 
+# The collective transpilers.
+
 
 class Transpiled(NamedTuple):
     """The programs of one trainer, in the order in which `transpile` takes them."""
@@ -124,6 +126,9 @@ def check_rank(job: Job, rank: int, current_endpoint: str) -> None:
         raise ValueError(f"rank is {rank}; there are {len(endpoints)} trainers, numbered from 0")
     if current_endpoint != endpoints[rank]:
         raise ValueError(f"current_endpoint is {current_endpoint!r}, but trainer {rank} is at {endpoints[rank]!r}")
+
+
+# `DistributeTranspiler` with its configuration and dispatchers, and `GeoSgdTranspiler`.
 
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}

@@ -19,6 +19,9 @@ from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
 
+# Copies of values that gradient ops read but later ops overwrite.
+
+
 _PAIRS = {"write_to_array": "read_from_array", "read_from_array": "write_to_array"}
 """Op types that are each other's gradient."""
 
