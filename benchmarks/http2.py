@@ -37,12 +37,14 @@ from machines import FLUID, SERVERS, Cluster, Job
 from model import Model
 
 from pstranspile.cluster.net import transport
-from pstranspile.cluster.net.calls import STATUSES, CallRefused, CallService
 from pstranspile.cluster.net.http2 import (
     MOST_BODIES,
     MOST_HEADERS,
     MOST_SHOWN,
     PREFACE,
+    STATUSES,
+    CallRefused,
+    CallService,
     Http2,
     length_prefixed,
     write_header,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from pstranspile.ir.attributes import Longs, float32
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Block, FrozenMap, Module, Op, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops.build import make_op
 

@@ -21,8 +21,8 @@ from pstranspile.compiler.explain import of_compiled
 from pstranspile.compiler.job import Job
 from pstranspile.ops.textual import parse, print_module
 from pstranspile.tools.lsp.reading import read
+from pstranspile.tools.report import REPORT, page
 from pstranspile.tools.report.data import report_data
-from pstranspile.tools.report.page import REPORT, page
 
 
 def best(run: Callable[[], object], times: int = 5) -> float:

@@ -20,8 +20,7 @@ from typing import Any
 import programs
 
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, BlockRef, BlockRefs, Floats, Ints, Longs, same_attr
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Location, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Location, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.text.diagnose import grammar_parser
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of

@@ -12,7 +12,7 @@ import numpy as np
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 
 ROUNDS = 200
 CENTRE = np.array([2.0, -1.0], "float32")

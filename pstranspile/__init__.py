@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
     from pstranspile.cluster.net.launch import launch
-    from pstranspile.compiler.analysis.facts import Facts, analyze
+    from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
-    from pstranspile.compiler.cost.predicted import PlanCost, cost
-    from pstranspile.compiler.cost.sweep import Sweep, sweep
+    from pstranspile.compiler.cost.predicted import PlanCost, Sweep, cost, sweep
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.verify import verify
     from pstranspile.frontends.loading import export, load, loads
     from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
-    from pstranspile.ir.frozen import FrozenMap
-    from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
+    from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program, Role, Var
     from pstranspile.ir.types import OpRole
     from pstranspile.ops.build import make_op
     from pstranspile.ops.textual import print_module as dumps
@@ -58,8 +56,8 @@ _API = {
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
     "Dispatcher": "compiler.plan.make:Dispatcher",
-    "Facts": "compiler.analysis.facts:Facts",
-    "FrozenMap": "ir.frozen:FrozenMap",
+    "Facts": "compiler.analysis:Facts",
+    "FrozenMap": "ir.model:FrozenMap",
     "Job": "compiler.job:Job",
     "JobError": "compiler.job:JobError",
     "LoDTensor": "runtime.values:LoDTensor",
@@ -77,9 +75,9 @@ _API = {
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
-    "Sweep": "compiler.cost.sweep:Sweep",
+    "Sweep": "compiler.cost.predicted:Sweep",
     "Var": "ir.model:Var",
-    "analyze": "compiler.analysis.facts:analyze",
+    "analyze": "compiler.analysis:analyze",
     "check": "proof.check:check",
     "compile": "compiler.compile:compile",
     "cost": "compiler.cost.predicted:cost",
@@ -105,7 +103,7 @@ _API = {
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
-    "sweep": "compiler.cost.sweep:sweep",
+    "sweep": "compiler.cost.predicted:sweep",
     "verify": "compiler.verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""

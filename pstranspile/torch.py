@@ -23,9 +23,8 @@ from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_val
 from pstranspile.frontends.torch.training import Training, operators, trace
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular
+from pstranspile.ir.reading import misspelt, open_regular
 from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check, check_training
 from pstranspile.runtime.values import Array
 

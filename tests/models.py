@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Program
+from pstranspile.ir.model import MAIN, STARTUP, Block, FrozenMap, Module, Op, Program
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from programs import Training, embeddings, mlp

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import with_defaults
 from pstranspile.runtime.run.frame import Execution, Frame

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from pstranspile.compiler.job import Job
 from pstranspile.frontends.meta import apply_meta, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, Var
 from pstranspile.ops import schema_of
 
 DATA = Path(__file__).parent / "data" / "fluid"

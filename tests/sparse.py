@@ -8,8 +8,7 @@ from typing import NamedTuple
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Optimizer, minimize
 from pstranspile.frontends.layers.draft import Value
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Module, Op, Program
+from pstranspile.ir.model import MAIN, FrozenMap, Module, Op, Program
 from pstranspile.ops.textual import parse, print_module
 
 SIZE = (200, 8)

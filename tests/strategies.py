@@ -18,9 +18,18 @@ from pstranspile.ir.attributes import (
     Strings,
     float32,
 )
-from pstranspile.ir.distribution import DistributedVar, Distribution
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import (
+    Block,
+    DistributedVar,
+    Distribution,
+    FrozenMap,
+    Module,
+    Op,
+    ParameterInfo,
+    Program,
+    TensorType,
+    Var,
+)
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS

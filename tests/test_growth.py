@@ -15,7 +15,7 @@ import pstranspile.fluid.paddle as later
 from pstranspile.compiler.explain import answer_text
 from pstranspile.compiler.explain.job import of_compiled
 from pstranspile.compiler.explain.peers import Peers
-from pstranspile.compiler.explain.variable import explain_job, explain_op, explain_role, explain_variable
+from pstranspile.compiler.explain.questions import explain_job, explain_op, explain_role, explain_variable
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.text.diagnose import _name_before

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.runtime.files.variables import load_variables, persistable_names, read_safetensors, save_variables
 from pstranspile.runtime.values import LoDTensor, SelectedRows

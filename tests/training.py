@@ -34,8 +34,7 @@ from pstranspile.frontends.autodiff import (
 from pstranspile.frontends.layers import Draft, Value
 from pstranspile.frontends.meta import apply_meta, infer_parameters, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program
 from pstranspile.ir.types import OpRole
 
 ARCHIVE = Path(__file__).parent / "data" / "fluid" / "training.tar.xz"

@@ -6,7 +6,7 @@ the state of all machines and loads it into a cluster of any size.
 
 Other wings use `machines` (simulate, Cluster, Scenario), `net` (processes), `ray` (`ray.launch`, `ray.session`), `data`
 (Data), `pytorch` (models that were traced) and `checkpoint` (load_checkpoint, save_checkpoint). Its own are
-`machines.asynchronous`, `machines.checks`, `machines.injection`, `machines.placement`, `machines.snapshots`,
-`machines.synchronous`, `net.channel`, `net.http2`, `net.state`, `ray.cuts`, `ray.datasets`, `ray.hosts`,
-`data.columns`, `data.tables` and `checkpoint.store`. Read `machines/cluster.py` first.
+`machines.asynchronous`, `machines.injection`, `machines.placement`, `machines.snapshots`, `machines.synchronous`,
+`net.http2`, `net.state`, `ray.cuts`, `ray.datasets`, `ray.hosts`, `data.columns`, `data.tables` and `checkpoint.store`.
+Read `machines/cluster.py` first.
 """

@@ -6,7 +6,7 @@ says whether one program is well formed, `compile` also what a compile would ref
 two, `explain` why an op or a variable is there, `cost` how many bytes the machines of a job move in a step.
 
 Other wings use `compile` (compile, prepare, Compiled), `pipeline`, `job` (Job), `plan` (Plan), `verify`, `link`,
-`diff`, `folders`, `explain` and `cost` (cost, and counts of ids), of facts `analysis.facts`, `analysis.tables`,
-`analysis.updates` and `analysis.uses`, and of emitted programs `emit.rules`, `emit.servers` and `modes.geo`. Read
-`pipeline.py` first: it is a compile from top to bottom.
+`diff`, `folders`, `explain` and `cost` (cost, and counts of ids), of facts `analysis` (analyze, Facts),
+`analysis.tables`, `analysis.updates` and `analysis.uses`, and of emitted programs `emit.rules`, `emit.servers` and
+`modes.geo`. Read `pipeline.py` first: it is a compile from top to bottom.
 """

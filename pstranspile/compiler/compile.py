@@ -20,11 +20,9 @@ from pstranspile.compiler.modes import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.make import placed_parameters
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
-from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, raise_errors, weighed
-from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
-from pstranspile.ir.model import MAIN, Module, Role
+from pstranspile.ir.model import MAIN, Distribution, Module, Role, collector_paused
 from pstranspile.ir.passes import Observer, Steps
 from pstranspile.ops import facts_of, is_optimizer
 
@@ -249,6 +247,9 @@ def compile(
         with _mistakes_told(module):
             link_roles(roles, compiled.steps)
     return compiled
+
+
+# What is found in a module before there is a job: by the verifier, and by a trial for one synchronous server.
 
 
 _SERVER = "127.0.0.1:6174"

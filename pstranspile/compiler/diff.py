@@ -17,10 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.diagnostics import in_one_line
-from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.expect import checked, wrong_type
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Attrs, Block, Module, Op, Program, Slots, Var
+from pstranspile.ir.model import MAIN, Attrs, Block, Distribution, FrozenMap, Module, Op, Program, Slots, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import statements
 from pstranspile.ir.text.literals import name as name_text

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pstranspile.frontends.loading import Report, load, require_regular
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, warning
-from pstranspile.ir.file_kinds import reason_for
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Origin
+from pstranspile.ir.reading import reason_for
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled

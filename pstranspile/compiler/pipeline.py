@@ -13,9 +13,9 @@ from pstranspile.compiler.link import link
 from pstranspile.compiler.modes import Prepared, mode_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import Module, Op, Origin, Program, Role
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.required import require_programs
 
 if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile

@@ -29,12 +29,14 @@ from pstranspile.fluid.running.failures import STATUS as INTERRUPTED
 from pstranspile.fluid.running.failures import interrupted, rendered, traceback_of
 from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
-from pstranspile.ir.file_kinds import SCRIPT, beginning, kind_of, misspelt
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.ir.patterns import Pattern
+from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
 from pstranspile.ir.starting import restore
 from pstranspile.ir.table_rules import most_rows
+
+# A run of a script, with the actions of `--ir`, `--check` and `--explain`.
+
 
 MOST_COMPARED = 1 << 32
 """The greatest number of elements of a parameter that is compared whole."""
@@ -403,6 +405,9 @@ class Session:
             print(f"{self._command}: {told}", file=sys.stderr)
             return 1
         return self._status
+
+
+# The command `python -m pstranspile.fluid`.
 
 
 def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> int:

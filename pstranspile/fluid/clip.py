@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from pstranspile.fluid.graph.live import LiveDraft
+from pstranspile.fluid.graph.program import LiveDraft
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.autodiff import ParamGrad
 from pstranspile.frontends.autodiff import clips as core

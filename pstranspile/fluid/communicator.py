@@ -17,7 +17,7 @@ from typing import Any
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
+from pstranspile.fluid.running.flags import LAUNCHER, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import did_you_mean, lasting
 
 # Messages of a launcher to the process of a script: that the launcher has ended, and that all trainers have.

@@ -19,8 +19,7 @@ from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ir.warned import warn
 from pstranspile.ops.attributes import real
 
@@ -92,7 +91,7 @@ class PassBuilder:
 
     def draw(self, program: Program) -> None:
         """Writes the program as a graph for Graphviz, if a pass is set to do so."""
-        from pstranspile.frontends.drawing import dot_text
+        from pstranspile.frontends.texts import dot_text
 
         for each in self._passes:
             if path := each.settings.get(_SETTINGS[_DRAWS]):

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from pstranspile.fluid.graph import live
 from pstranspile.fluid.graph.block import Block as Block
 from pstranspile.fluid.graph.block import Operator as Operator
-from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.program import DEFAULTS, SCOPES
 from pstranspile.fluid.graph.program import Program as Program
 from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.graph.variable import Parameter as Parameter
@@ -26,6 +25,8 @@ from pstranspile.fluid.running.flags import set_flags as set_flags
 from pstranspile.fluid.running.flags import whole
 from pstranspile.ir.warned import warn
 from pstranspile.ops.gradient import SUFFIX, gradient_name
+
+# Places on which scripts ask to compute.
 
 
 class Place:
@@ -91,6 +92,9 @@ class CUDAPinnedPlace(Place):
         super().__init__()
 
 
+# Default programs, and context managers for them.
+
+
 GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"
 EMPTY_VAR_NAME, CONTROL_DEP_VAR_PREFIX = "@EMPTY@", "__control_var"
 _EDGES = count()
@@ -139,7 +143,7 @@ def name_scope(prefix: str | None = None) -> Generator[None]:
     """A context manager in which ops are made with a name scope."""
     if not prefix:
         raise ValueError("name_scope needs a name")
-    with live.SCOPES[0].inside(prefix):
+    with SCOPES[0].inside(prefix):
         yield
 
 
@@ -150,7 +154,7 @@ def device_guard(device: str | None = None) -> Generator[None]:
     """
     if device not in (None, "", "cpu", "gpu"):
         raise ValueError(f"a device is 'cpu' or 'gpu', not {device!r}")
-    with live.SCOPES[0].on(device):
+    with SCOPES[0].on(device):
         yield
 
 

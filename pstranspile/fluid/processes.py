@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
-from pstranspile.fluid.running.launched import LAUNCHER, MEETING, TRAINERS_ENDED
+from pstranspile.fluid.running.flags import LAUNCHER, MEETING, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import counted, did_you_mean
 from pstranspile.ir.patterns import Pattern
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from pstranspile.fluid.graph.values import VarType as VarType
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.protobuf_schema import MESSAGES as SCHEMA
-from pstranspile.frontends.protobuf_schema import Field, message_classes
+from pstranspile.frontends.program_desc import MESSAGES as SCHEMA
+from pstranspile.frontends.program_desc import Field, message_classes
 from pstranspile.ir.attributes import AttrKind
 
 _OF_OPS = {

@@ -22,11 +22,9 @@ from pstranspile.frontends.meta import (
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.expect import checked, expect, expect_module, path_of
-from pstranspile.ir.file_kinds import PROGRAM, kind_of, misspelt
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import json_text
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
-from pstranspile.ir.reading import open_regular, read_named, read_stream
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Program
+from pstranspile.ir.reading import PROGRAM, kind_of, misspelt, open_regular, read_named, read_stream
 from pstranspile.ir.warned import warn
 
 STDIN = "<stdin>"

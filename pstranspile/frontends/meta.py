@@ -24,10 +24,22 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.distribution import DistributedVar, Distribution
-from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.json_text import json_fault
-from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, ParameterInfo, Program, Var
+from pstranspile.ir.model import (
+    EMPTY,
+    MAIN,
+    STARTUP,
+    Block,
+    DistributedVar,
+    Distribution,
+    FrozenMap,
+    Location,
+    Module,
+    Op,
+    ParameterInfo,
+    Program,
+    Var,
+)
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.codes import CODES, Code
 from pstranspile.ir.layout import statement_length
@@ -546,3 +546,15 @@ def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
         first = given[alike[0]]
         shown[alike[0]] = first._replace(notes=(*first.notes, Note(more)))
     return [shown[at] for at in sorted(shown)]
+
+
+# How the packages are installed that some functions need, and that the project calls extras.
+
+
+Extra: TypeAlias = Literal["cluster", "data", "live", "lsp", "metrics", "onnx", "plot", "ray", "torch"]
+"""The extras that messages name, as `pyproject.toml` does."""
+
+
+def installing(extra: Extra) -> str:
+    """The command that installs an extra, and where it is run: `pip install '.[data]' in the folder of pstranspile`."""
+    return f"pip install '.[{extra}]' in the folder of pstranspile"

@@ -1,7 +1,8 @@
-"""Type checks of arguments of public functions: a TypeError says what to pass instead.
+"""Checks of arguments of public functions: a TypeError says what to pass instead.
 
 `checked` holds every argument of a function to the type that it declares. What types don't say, such as limits of
-numbers, the function checks with `expect_number` and others here.
+numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module has the
+required programs.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import (
     get_origin,
 )
 
-from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.model import Module, Program
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, did_you_mean, error
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 
 _INSTEAD = {
     ("Module", "Program"): "Module(FrozenMap(main=program)) makes one of it",
@@ -468,3 +469,29 @@ def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_firs
     if float in kinds.classes and isinstance(value, float):
         raise TypeError(f"{caller} takes {wanted}, not NaN")
     raise wrong_type(caller, wanted, value, own[-1].__name__ if own else parameter)
+
+
+# The check that a module has the required programs.
+
+
+_START = (
+    f"@{STARTUP} gives parameters and state their first values; in a text it is a program of its own, and that of a "
+    "serialized main program is given with --startup FILE"
+)
+"""What a module without a start-up program lacks."""
+
+
+def require_programs(module: Module, names: Iterable[str] = (MAIN, STARTUP)) -> None:
+    """Raises DiagnosticError unless the module has all these programs, each with a block."""
+    location = Location(module.source.file) if module.source else None
+    missing = [name for name in names if name not in module.programs]
+    findings: list[Diagnostic] = []
+    if missing:
+        text = " and ".join(f"@{name}" for name in missing)
+        notes = [Note(_START)] if missing == [STARTUP] else []
+        findings.append(error("no-program", f"the module has no program {text}", location, notes=notes))
+    for name in names:
+        if name in module.programs and not module[name].blocks:
+            findings.append(error("no-block", f"the program @{name} has no block", location))
+    if findings:
+        raise DiagnosticError(findings)

@@ -3,19 +3,102 @@
 A Module holds named Programs; a Program is a tuple of Blocks (block 0 is the global one); a Block holds
 variables by name and ops in execution order. Values never change: passes build new ones and share the
 parts they keep, so the identity of an op (`is`) survives every pass that does not touch it.
+
+Mappings in these values are FrozenMaps. A program's Distribution says how it takes part in a cluster: the data that
+Fluid's transpiler attaches to its Python object of the program. Python's cyclic garbage collector is paused while many
+values are created that all stay alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import gc
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.types import DType, OpRole, VarKind
+
+
+class DistributedVar(NamedTuple):
+    """A variable on a parameter server, as an entry of Fluid's overview of variables on pservers. `offset` counts
+    elements.
+    """
+
+    origin: str
+    origin_shape: tuple[int, ...]
+    slice: str
+    slice_shape: tuple[int, ...]
+    is_slice: bool
+    block_id: int
+    offset: int
+    endpoint: str
+    vtype: str
+
+
+class Distribution(NamedTuple):
+    """The part that a program takes in a cluster, in fields with Fluid's names and defaults.
+
+    `endpoints` are the parameter servers; `ps_endpoint` is the one that runs this program, or that it loads from.
+    `is_chief` is true for trainer 0. `variables` are the variables on servers that a trainer fetches, or that a server
+    holds. The other fields are for a multi-process executor in mode nccl2.
+    """
+
+    is_distributed: bool = False
+    is_chief: bool = False
+    endpoints: tuple[str, ...] = ()
+    ps_endpoint: str | None = None
+    distributed_lookup_table: str | None = None
+    trainers_endpoints: tuple[str, ...] = ()
+    nccl_comm_num: int = 1
+    use_hierarchical_allreduce: bool = False
+    hierarchical_allreduce_inter_nranks: int = 0
+    variables: tuple[DistributedVar, ...] = ()
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenMap(dict[K, V]):
+    """A dict that refuses changes after construction; hashable if its values are.
+
+    Program values hold their slots, attributes and variables in these, so that programs can share them. Equality is
+    that of dict; the order of keys does not count.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError("a FrozenMap does not change; build a new one from {**old, key: value}")
+
+    __setitem__ = _refuse
+    __delitem__ = _refuse
+    __ior__ = _refuse  # pyright: ignore[reportAssignmentType]
+    clear = _refuse
+    pop = _refuse  # pyright: ignore[reportAssignmentType]
+    popitem = _refuse  # pyright: ignore[reportAssignmentType]
+    setdefault = _refuse  # pyright: ignore[reportAssignmentType]
+    update = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return frozenset.__hash__(frozenset(self.items()))  # pyright: ignore[reportUnknownMemberType]
+
+    def __copy__(self) -> FrozenMap[K, V]:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> FrozenMap[K, V]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenMap, (dict(self),))
+
+
+EMPTY: FrozenMap[Any, Any] = FrozenMap()
+"""The empty mapping, shared."""
+
 
 MAIN = "main"
 STARTUP = "startup"
@@ -392,3 +475,20 @@ class Role(NamedTuple):
     def module(self) -> Module:
         """The programs as a module, as it is written to `<role>.ir`."""
         return Module(FrozenMap({MAIN: self.main, STARTUP: self.startup, **self.others}))
+
+
+@contextmanager
+def collector_paused() -> Generator[None]:
+    """Pauses the collector for the context, and restores its state, also after an exception.
+
+    Program values hold no cycles, and scanning them repeatedly costs more than creating them. Values created in the
+    context belong to the collector's youngest generation afterwards, so a process that runs for weeks still has its old
+    objects scanned as often as any other process.
+    """
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import TEXTS, Block, Module, Op, Program, Var
+from pstranspile.ir.model import TEXTS, Block, FrozenMap, Module, Op, Program, Var
 from pstranspile.ops.facts import PLAIN, OpFacts
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, OpSchema, registered
 

@@ -7,8 +7,19 @@ from typing import Any, TypeAlias
 
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, BlockRef, Floats, Strings, float32
 from pstranspile.ir.expect import expect, names_of
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Attrs, Block, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import (
+    EMPTY,
+    Attrs,
+    Block,
+    FrozenMap,
+    Module,
+    Op,
+    Origin,
+    ParameterInfo,
+    Program,
+    TensorType,
+    Var,
+)
 from pstranspile.ir.types import DType, OpRole, VarKind, element_type
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS

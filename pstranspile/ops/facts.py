@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
-from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import EMPTY, FrozenMap
 
 if TYPE_CHECKING:
     from typing import TypedDict

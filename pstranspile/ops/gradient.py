@@ -20,8 +20,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.attributes import AttrValue, narrowed
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import EMPTY, FrozenMap, Op
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, registered, require_own

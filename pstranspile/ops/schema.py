@@ -24,8 +24,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Attrs, Slots
+from pstranspile.ir.model import EMPTY, Attrs, FrozenMap, Slots
 from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 
 if TYPE_CHECKING:

@@ -19,10 +19,16 @@ from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import MOST_CHECKED, checked, expect, expect_module, expect_number, expect_word
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
-from pstranspile.ir.required import require_programs
+from pstranspile.ir.expect import (
+    MOST_CHECKED,
+    checked,
+    expect,
+    expect_module,
+    expect_number,
+    expect_word,
+    require_programs,
+)
+from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes

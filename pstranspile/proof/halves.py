@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.updates import find_roles
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.plan.plan import Plan
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import EMPTY, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.kernels.kernel import Value

@@ -19,7 +19,7 @@ from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed, layout_o
 from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_name
-from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import EMPTY
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays, same_bits
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of

@@ -17,8 +17,7 @@ from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import STARTUP, Module, Op, Program
+from pstranspile.ir.model import EMPTY, STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.proof.compare import Seen, Snapshot, is_zero, plain, together
 from pstranspile.proof.replay import Replay

@@ -17,8 +17,7 @@ from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ir.attributes import Floats, float32
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Block, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, Block, FrozenMap, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.runtime.run.batch import Dealt

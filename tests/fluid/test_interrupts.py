@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pstranspile.cluster.net import foreign
+from pstranspile.fluid.dataloader import Workers
 from pstranspile.fluid.running.failures import line_of_script, naming_wait
-from pstranspile.fluid.running.workers import Workers
 from tests.ports import free_ports
 from tests.terminal import interrupts
 

@@ -12,8 +12,7 @@ from pstranspile.compiler.compile import compile
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.proof.check import check
 from tests.fluid.running import fresh
 

@@ -12,8 +12,7 @@ from pstranspile.ir.attributes import (
     Longs,
     Strings,
 )
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)

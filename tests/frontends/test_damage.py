@@ -4,8 +4,7 @@ import warnings
 
 import pytest
 
-from pstranspile.frontends.program_desc import program_from_bytes, program_to_bytes, read_program
-from pstranspile.frontends.protobuf_schema import program_desc_class
+from pstranspile.frontends.program_desc import program_desc_class, program_from_bytes, program_to_bytes, read_program
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.types import DType
 from tests.frontends.recorded import FOLDER, every_file, varint

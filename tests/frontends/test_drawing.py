@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile import load, loads
-from pstranspile.frontends.drawing import Graph, dot_text, graph_of, mermaid_text
+from pstranspile.frontends.texts import Graph, dot_text, graph_of, mermaid_text
 from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parent.parent.parent

@@ -4,8 +4,7 @@ import pytest
 
 from pstranspile.frontends.meta import apply_meta, infer_parameters, parse_meta
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, Var
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, ParameterInfo, Program, Var
 
 
 def program(*names: str, ops: tuple[Op, ...] = (), temporary: tuple[str, ...] = ()) -> Program:

@@ -15,9 +15,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.frontends.loading import load
 from pstranspile.frontends.meta import apply_meta, meta_of, parse_meta
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.distribution import DistributedVar, Distribution
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Program
+from pstranspile.ir.model import DistributedVar, Distribution, FrozenMap, Module, Program
 from pstranspile.tools.cli import main
 from tests.models import mlp
 from tests.strategies import distributions

@@ -9,7 +9,7 @@ import pytest
 
 from pstranspile import Module, load, loads
 from pstranspile.frontends.loading import load_bytes
-from pstranspile.frontends.mlir import mlir_text
+from pstranspile.frontends.texts import mlir_text
 from pstranspile.tools.cli import main
 from tests.frontends.recorded import FILES
 

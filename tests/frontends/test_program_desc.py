@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from pstranspile.frontends.program_desc import program_from_bytes, program_to_bytes, read_program
 from pstranspile.ir.attributes import BlockRef, Ints, Long
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Location, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Location, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 from tests.frontends.programs import programs
 from tests.frontends.recorded import FOLDER, every_file, wire_view

@@ -25,7 +25,7 @@ import numpy as np
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Momentum, minimize
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 
 
 def training():

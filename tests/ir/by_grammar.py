@@ -11,9 +11,20 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind
-from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAX_DEPTH, Block, Location, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import (
+    MAX_DEPTH,
+    Block,
+    Distribution,
+    FrozenMap,
+    Location,
+    Module,
+    Op,
+    Origin,
+    ParameterInfo,
+    Program,
+    TensorType,
+    Var,
+)
 from pstranspile.ir.text.diagnose import grammar_parser
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import (

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pstranspile.ir.collector import collector_paused
+from pstranspile.ir.model import collector_paused
 
 
 def test_it_is_paused_and_restored() -> None:
@@ -37,7 +37,7 @@ def test_it_stays_off_for_those_who_keep_it_off() -> None:
 
 FROZEN = """
 import gc
-from pstranspile.ir.collector import collector_paused
+from pstranspile.ir.model import collector_paused
 gc.freeze()
 count = gc.get_freeze_count()
 with collector_paused():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from pstranspile.ir.extras import Extra, installing
+from pstranspile.ir.diagnostics import Extra, installing
 from tests.conftest import ROOT
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pstranspile as ps
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 
 ROOT = Path(__file__).parents[2]
 MODULE = ps.load(ROOT / "examples" / "regression.ir")

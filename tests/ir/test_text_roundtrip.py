@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from pstranspile.ir.attributes import Floats, Long
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module, print_program
 from tests.hostile.counts import cases

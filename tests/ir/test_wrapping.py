@@ -12,8 +12,7 @@ import pstranspile as ps
 from pstranspile.compiler.explain.job import shortened, source_line_of
 from pstranspile.ir import layout
 from pstranspile.ir.diagnostics import DiagnosticError, render
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, Program
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program
 from pstranspile.ops.textual import format_text, parse, print_module
 from pstranspile.tools.cli import main
 from tests.hostile.counts import cases

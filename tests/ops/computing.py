@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.run.frame import Execution, Frame

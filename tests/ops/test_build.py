@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import OpMaker, make_op
 

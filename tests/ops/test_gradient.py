@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.gradient import Wanted, differentiable_types, gradient_name, gradient_rule

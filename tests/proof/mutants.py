@@ -11,8 +11,7 @@ import numpy as np
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.ir.attributes import Floats, Ints, Longs, Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program, Role, Var
 from pstranspile.ir.types import DType
 
 Random: TypeAlias = random.Random

@@ -24,8 +24,7 @@ from pstranspile.frontends.autodiff import (
     minimize,
 )
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.report import BITWISE, DIFFERENT, Cause, Report, report_text
 from pstranspile.tools.cli import main

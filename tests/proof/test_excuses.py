@@ -26,8 +26,7 @@ from pstranspile.frontends.autodiff import (
 from pstranspile.frontends.layers.basic import layer_outputs
 from pstranspile.frontends.layers.parameters import create_parameter
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.ir.types import DType
 from pstranspile.proof import check, compare, workload
 from pstranspile.proof.compare import moved, same_in_doubles

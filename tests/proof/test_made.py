@@ -9,8 +9,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, TensorType, Var
+from pstranspile.ir.model import FrozenMap, Module, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.proof import check
 from pstranspile.proof.report import ADDS_UP, report_text

@@ -24,8 +24,7 @@ from pstranspile.frontends.autodiff import (
     RMSProp,
     minimize,
 )
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Op
+from pstranspile.ir.model import FrozenMap, Module, Op
 from pstranspile.proof import check
 from pstranspile.proof.report import ROUGH, Report, report_text
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Bools, Floats, Ints, Long, Longs, Strings, float32
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 
 ROLES = (*(OpRole(v) for v in (0, 1, 2, 4, 8, 16, 256, 257, 18, 77)), None)

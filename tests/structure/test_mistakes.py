@@ -10,8 +10,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.gradients.versions import can_be_followed, expected_of
 from pstranspile.proof.check import check

@@ -31,8 +31,7 @@ from pstranspile.ir.diagnostics import (
     warning,
 )
 from pstranspile.ir.expect import expect, expect_program, names_of
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
+from pstranspile.ir.model import MAIN, Block, FrozenMap, Location, Module, Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of

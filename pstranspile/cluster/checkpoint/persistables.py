@@ -20,8 +20,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.job.modes import settings_of
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Location, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables

@@ -27,10 +27,9 @@ from pstranspile.cluster.checkpoint.manifest import (
 )
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
-from pstranspile.ir.file_kinds import misspelt, reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import require_local
+from pstranspile.ir.reading import misspelt, reason_for, require_local
 from pstranspile.runtime.files.outputs import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
 
 KEPT = 2

@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
-from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.ir.text.literals import var_text
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import (
     TablePart,

@@ -11,8 +11,7 @@ import numpy as np
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Location, Program
+from pstranspile.ir.model import EMPTY, Location, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.feeds import declared, near

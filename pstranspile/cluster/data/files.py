@@ -9,11 +9,9 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignored
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.extras import installing
-from pstranspile.ir.file_kinds import reason_for
+from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import is_address, open_regular
+from pstranspile.ir.reading import is_address, open_regular, reason_for
 
 # pyarrow, which reads columnar files, is optional.
 

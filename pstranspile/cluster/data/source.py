@@ -23,9 +23,8 @@ from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, jso
 from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
 from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Program
-from pstranspile.ir.reading import is_address
+from pstranspile.ir.reading import is_address, misspelt
 from pstranspile.runtime.run.batch import Batch, Part
 from pstranspile.runtime.run.feeds import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
@@ -840,6 +839,9 @@ class _Rows:
     def look_up(self, tables: Mapping[str, Sequence[Table]]) -> None:
         """From now on rows are bad that hold ids for which one of these tables, by input, has no row."""
         self._tables = tables
+
+
+# Rows whose ids are not those of a table in which the program looks them up: they can't be fed.
 
 
 def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[Table]]) -> Chunk:

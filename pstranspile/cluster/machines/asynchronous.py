@@ -24,8 +24,7 @@ from pstranspile.cluster.machines.server import (
     read_first,
     with_temporaries,
 )
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import EMPTY, Op, Program
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import SelectedRows
 

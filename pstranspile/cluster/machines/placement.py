@@ -19,9 +19,7 @@ from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.machines.trainer import Trainer, text_list
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
-from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program, TensorType
+from pstranspile.ir.model import DistributedVar, FrozenMap, Op, Program, TensorType
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind

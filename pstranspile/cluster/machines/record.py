@@ -21,9 +21,8 @@ from pstranspile.cluster.machines.network import Link, Machine, Scheduler, sente
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.expect import MOST_STEPS
-from pstranspile.ir.file_kinds import beginning, kind_of, reason_for
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import read_regular
+from pstranspile.ir.reading import beginning, kind_of, read_regular, reason_for
 from pstranspile.runtime.files.outputs import write_output
 
 FORM = "pstranspile-record-1"

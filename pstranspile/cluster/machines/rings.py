@@ -14,8 +14,7 @@ from pstranspile.cluster.machines.network import Machine, Network, Waiting
 from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
 from pstranspile.cluster.machines.trainer import Trainer, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program, Role, Var
+from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, Role, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.facts import AllReduce
 from pstranspile.runtime.kernels.kernel import Value

@@ -8,10 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.expect import checked, expect, expect_fields, expect_word
-from pstranspile.ir.file_kinds import kind_of, reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import read_regular
+from pstranspile.ir.reading import kind_of, read_regular, reason_for
 from pstranspile.runtime.run.feeds import near
 
 # A scenario is a text with one fault per line. Steps are numbered from 1 (docs/reference/faults.md):

@@ -20,8 +20,7 @@ from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.network import Link, Machine
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import facts_of
 from pstranspile.runtime.kernels.kernel import Run, Value

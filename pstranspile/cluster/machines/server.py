@@ -27,8 +27,7 @@ from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
 from pstranspile.cluster.machines.script import changed_in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, Var
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.training.optimizer import REPLACING
 from pstranspile.runtime.large.forms import rows_alone

@@ -35,8 +35,7 @@ from pstranspile.cluster.machines.server import (
     with_temporaries,
 )
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Op, Program
+from pstranspile.ir.model import MAIN, FrozenMap, Op, Program
 from pstranspile.runtime.kernels.kernel import Value
 
 # The messages to a synchronous server since its last update.

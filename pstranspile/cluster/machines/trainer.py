@@ -26,8 +26,7 @@ from pstranspile.cluster.machines.script import (
     is_collective,
 )
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import MAIN, Op, Program, Var
+from pstranspile.ir.model import EMPTY, MAIN, Op, Program, Var
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.feeds import fetched
@@ -399,6 +398,9 @@ class Trainer(Machine):
             where += f" of @{self._runner.name}"
         note = Note(where)
         return DiagnosticError(d._replace(notes=(*d.notes, note)) for d in problem.diagnostics)
+
+
+# The servers that ops name, and links to them.
 
 
 Servers: TypeAlias = "Mapping[str, Machine]"

@@ -15,9 +15,8 @@ import numpy as np
 
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.asynchronous import GeoServer
-from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.cluster import Cluster, names_sent_to
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.machines.script import exchanges_messages, values_of
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.synchronous import SynchronousServer

@@ -9,8 +9,7 @@ from typing import Any
 
 from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, listed
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Program, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ops.textual import print_module
 

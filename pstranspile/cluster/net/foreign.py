@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.machines.server import Server
-from pstranspile.cluster.net.calls import LARGE_CALL, CallService
+from pstranspile.cluster.net.http2 import LARGE_CALL, CallService
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.wire import Bytes
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.extras import installing
-from pstranspile.ir.file_kinds import reason_for
+from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular
+from pstranspile.ir.reading import open_regular, reason_for
 
 GONE = "Gone"
 """Stands in the journal in place of a method, where a trainer was given up."""

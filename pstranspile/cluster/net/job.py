@@ -16,9 +16,8 @@ from pstranspile.compiler.folders import load_role, report_changed, roles_in
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import told
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Role
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, is_role
 from pstranspile.runtime.run.files import read_arrays

@@ -1,6 +1,8 @@
-"""The event loop of a process: sockets, and actions from other threads. Everything becomes an event in one queue.
+"""The event loop of a process and the non-blocking sockets in it, with actions from other threads. Everything becomes
+an event in one queue.
 
-The thread that takes events is also the one that reads and writes, so bytes are not passed between threads.
+The thread that takes events is also the one that reads and writes, so bytes are not passed between threads. Incoming
+bytes of a socket go to a protocol, and outgoing bytes are written when the socket takes them.
 """
 
 from __future__ import annotations
@@ -8,15 +10,20 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from queue import Empty
+from threading import Lock
 from time import monotonic, thread_time
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.net.peer import Connection
-from pstranspile.cluster.net.wire import Bytes
+from pstranspile.cluster.net.tls import NEEDS_TLS, NO_TLS, Guard, reason_of
+from pstranspile.cluster.net.wire import Bytes, WireError
+from pstranspile.ir.diagnostics import lasting
 
 FRAME = "frame"
 """The event of a frame that has come."""
@@ -255,3 +262,371 @@ class Loop:
         self._selector.close()
         self._woken.close()
         self._waking.close()
+
+
+# A non-blocking socket: incoming bytes go to a protocol, and outgoing bytes are written when the socket takes them.
+
+
+MOST_AT_ONCE = 512
+"""Pieces that one system call writes."""
+
+TURN = 1 << 22
+"""The most bytes read in a turn from an admitted process; then other connections have their turn."""
+
+STRANGER_TURN = 1 << 16
+"""The most bytes read in a turn from a connection that has not been admitted."""
+
+MOST_WRITTEN = 1 << 24
+"""The most bytes written in a turn."""
+
+STRANGER_BYTES = 1 << 20
+"""The most bytes that a connection may bring before it is admitted."""
+
+STRANGER_SECONDS = 0.5
+"""The most seconds of processor time that a connection may cost before it is admitted."""
+
+ALIVE_AFTER = 60
+"""Seconds of silence after which the system asks whether the other side is still there (TCP keep-alive)."""
+
+ALIVE_EVERY = 20
+"""Seconds between two such questions."""
+
+ALIVE_TRIES = 3
+"""The number of questions without an answer after which the connection is over."""
+
+LINGER = 2.0
+"""Seconds that the other side has to notice that the connection has ended."""
+
+_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Reading(ABC):
+    """Interprets the bytes that come on a channel."""
+
+    known = False
+    """Whether the other side has been admitted. Before that, its budget is small."""
+    waiting = False
+    """Whether received bytes still have to be processed, because the turn was over."""
+
+    @abstractmethod
+    def room(self) -> memoryview:
+        """The buffer that the next received bytes are written to."""
+
+    @abstractmethod
+    def came(self, size: int) -> bool:
+        """Processes `size` bytes that were written to `room()`; returns whether a unit is complete, so that others may
+        have their turn.
+
+        Raises WireError.
+        """
+
+    def go_on(self) -> None:  # noqa: B027 - nothing waits where `waiting` is never set
+        """Processes the bytes that are `waiting`, for one turn. Raises WireError."""
+
+    @abstractmethod
+    def ended(self, reason: str) -> None:
+        """Called when the connection has ended, but not by this side."""
+
+
+class Channel:
+    """A connected socket, or one that is to be; `address` is the other side's.
+
+    `report` is called with the reason if this side ends the connection.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: Any,
+        address: str,
+        reading: Reading,
+        *,
+        connecting: bool = False,
+        report: Callable[[str], object] = lambda reason: None,
+    ):
+        self.address = address
+        self.reading = reading
+        self._loop = loop
+        self._sock = sock
+        self._lock = Lock()
+        self._out: deque[memoryview] = deque()
+        self._begins = connecting
+        """Whether the connection, or its handshake, is not complete yet."""
+        self._context: tuple[ssl.SSLContext, bool, str] | None = None
+        self._guard: Guard | None = None
+        self._writes = connecting
+        """Whether the loop watches for the socket to become writable."""
+        self._open = True
+        self._closes: float | None = None
+        """The time at which this side closed the channel, or None. The rest is still sent, and incoming bytes are
+        dropped.
+        """
+        self._over = False
+        """Whether the other side's end of the stream has been shut down."""
+        self.queued = 0
+        """The number of pieces queued for sending since the beginning."""
+        self._report = report
+        self._dropped = 0
+        """Bytes that came from a side not admitted since this side closed the channel."""
+        self._spent = 0.0
+        """Seconds of processor time that the other side has cost before it was admitted."""
+        loop.watch(sock, self, READ | WRITE if connecting else READ)
+
+    def hand_to(self, reading: Reading) -> None:
+        """Hands all further bytes to another protocol, whose first bytes have come."""
+        self.reading = reading
+
+    def guard(self, context: ssl.SSLContext, server: bool, name: str = "") -> None:
+        """Begins TLS, in which both sides present certificates; `name` is the host to which a client connects."""
+        self._context = context, server, name
+        self._begins = True
+
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        return self._context is not None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the other side has not been admitted."""
+        return not self.reading.known
+
+    @property
+    def began(self) -> bool:
+        """Whether the connection and its handshake are complete."""
+        return not self._begins
+
+    @property
+    def heard(self) -> bool:
+        """Whether the other side has begun the TLS handshake."""
+        return self._guard is not None and self._guard.heard
+
+    @property
+    def open(self) -> bool:
+        """Whether the socket is open, if only to send the rest."""
+        return self._open
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return not self._open or self._closes is not None
+
+    @property
+    def _unsent(self) -> bool:
+        """Whether the channel must wait until the socket can be written to."""
+        guard = self._guard
+        if guard is not None and guard.unsent:
+            return True
+        return bool(self._out) and not self._begins
+
+    @property
+    def unsent(self) -> int:
+        """How many pieces wait to be sent."""
+        return len(self._out)
+
+    def send(self, pieces: Sequence[Bytes]) -> None:
+        """Sends bytes, or queues them until they can be sent. Any thread may call it. On a closed channel it does
+        nothing.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            before = len(self._out)
+            self._out.extend([memoryview(piece) for piece in pieces if len(piece)])
+            self.queued += len(self._out) - before
+            problem = None if self._begins else self._write()
+        if problem:
+            self._loop.put(Event(CALL, None, action=lambda: self._end(problem)))
+        elif self._unsent and not self._writes:
+            self._loop.put(Event(CALL, None, action=self._wait_rightly))
+
+    def close(self) -> None:
+        """Closes the channel once all bytes are sent."""
+        if self._open and self._closes is None:
+            self._closes = self._loop.now()
+            if self._begins:
+                self.abandon()
+            else:
+                self._go_on()
+
+    def refuse(self, reason: str) -> None:
+        """Closes the channel once all bytes are sent, and reports the reason."""
+        if not self.closed:
+            self.tell(reason)
+            self.close()
+
+    def tell(self, reason: str) -> None:
+        """Reports the reason for which the connection is ended."""
+        self._report(reason)
+
+    def abandon(self) -> None:
+        """Closes the channel at once."""
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+            self._loop.forget(self._sock)
+            self._sock.close()
+            self._guard = None  # whose memory is free at once, though who reads and this channel hold each other
+            self._out.clear()
+
+    # the loop's side
+
+    def look(self, now: float) -> None:
+        """Closes the channel if the other side has not closed it within `LINGER` seconds."""
+        if self._closes is not None and now - self._closes > LINGER:
+            self.abandon()
+
+    def spend(self, seconds: float) -> None:
+        """Counts the processor time of a turn, and refuses a side that has cost too much before being admitted."""
+        self._spent += seconds
+        if self._spent > STRANGER_SECONDS and self.unknown and not self.closed:
+            self.refuse(f"a stranger costs more than {lasting(STRANGER_SECONDS)} of processor time")
+
+    def handle(self) -> None:
+        """Continues when the socket can be read from or written to."""
+        if self._begins:
+            self._begin()
+        if self._open and not self._begins:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        problem = ""
+        if self._out or self._guard is not None or self._closes is not None:
+            with self._lock:
+                problem = self._write()
+        if not problem:
+            self._wait_rightly()
+            problem = self._read()
+        if problem:
+            self._end(problem)
+
+    def _end(self, reason: str) -> None:
+        if not self._open:
+            return
+        self.abandon()
+        if self._closes is None:
+            self.reading.ended(reason)
+
+    def _wait_rightly(self) -> None:
+        """Watches the socket for writing if and only if something is to be sent."""
+        writes = self._unsent
+        if self._open and writes != self._writes:
+            self._writes = writes
+            self._loop.change(self._sock, READ | WRITE if writes else READ)
+
+    def _begin(self) -> None:
+        try:
+            if (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
+                raise OSError(number, "no connection")
+            if self._context is not None:
+                guard = self._guard = self._guard or Guard(self._sock, *self._context)
+                guard.shake_hands()
+        except _LATER:
+            self._wait_rightly()
+        except WireError as problem:
+            self.tell(str(problem))
+            self._end(str(problem))
+        except OSError as problem:
+            reason = self._reason(problem)
+            if self.heard:
+                self.tell(reason)
+            if reason == NO_TLS:
+                with contextlib.suppress(OSError):
+                    self._sock.send(NEEDS_TLS)
+            self._end(reason)
+        else:
+            self._begins = False
+
+    def _reason(self, problem: OSError) -> str:
+        """Why the connection is over."""
+        return str(problem) if self._guard is None else reason_of(problem, self._begins)
+
+    def _write(self) -> str:
+        """Writes as much as the socket takes; returns the reason if the channel is over, else "". The caller holds the
+        lock.
+        """
+        out, left = self._out, MOST_WRITTEN
+        try:
+            if self._guard is not None:
+                self._guard.write(out, MOST_WRITTEN)
+                if out:
+                    return ""
+            while out and self._open:
+                if left <= 0:
+                    return ""
+                if len(out) <= MOST_AT_ONCE:
+                    sent = self._sock.sendmsg(out)
+                else:
+                    sent = self._sock.sendmsg([out[place] for place in range(MOST_AT_ONCE)])
+                left -= sent
+                while sent:
+                    size = len(out[0])
+                    if sent < size:
+                        out[0] = out[0][sent:]
+                        break
+                    sent -= size
+                    out.popleft()
+            if self._closes is not None and self._open and not self._over:
+                self._over = True
+                self._sock.shutdown(socket.SHUT_WR)
+        except _LATER:
+            return ""
+        except OSError as problem:
+            return self._reason(problem)
+        return ""
+
+    def _read(self) -> str:
+        """Reads for one turn, and hands the bytes to the protocol; returns the reason if the channel is over, else
+        "".
+        """
+        left = STRANGER_TURN if self.unknown else TURN
+        try:
+            if self.reading.waiting and self._closes is None:
+                self.reading.go_on()
+            while self._open and left > 0:
+                drops = self._closes is not None
+                if self.reading.waiting and not drops:
+                    break
+                room = memoryview(bytearray(1 << 16)) if drops else self.reading.room()
+                with self._lock:
+                    room = room[:left] if len(room) > left else room
+                    size = self._sock.recv_into(room) if self._guard is None else self._guard.read(room)
+                if not size:
+                    return "the other side has ended it"
+                left -= size
+                if drops and self.unknown:
+                    self._dropped += size
+                    if self._dropped > STRANGER_BYTES:
+                        return "it says more than it was let"
+                elif not drops and self.reading.came(size):
+                    break
+        except _LATER:
+            return ""
+        except WireError as problem:
+            self.tell(str(problem))
+            return str(problem)
+        except OSError as problem:
+            return self._reason(problem)
+        if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
+            self._loop.again(self)
+        return ""
+
+    def _pending(self) -> bool:
+        return self._guard is not None and self._guard.pending
+
+
+def tune(sock: Any) -> None:
+    """Makes a connected socket send small writes at once (TCP_NODELAY)."""
+    sock.setblocking(False)
+    with contextlib.suppress(OSError):  # not a TCP socket
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def keep_alive(sock: Any) -> None:
+    """Makes a connected socket notice that the other side has vanished (TCP keep-alive)."""
+    with contextlib.suppress(OSError, AttributeError):  # not a TCP socket, or a system without this option
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_AFTER)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_EVERY)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES)

@@ -10,12 +10,10 @@ from queue import Empty
 from threading import Thread
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.net.channel import Channel, Reading
-from pstranspile.cluster.net.loop import CALL, Event, Loop
+from pstranspile.cluster.net.loop import CALL, Channel, Event, Loop, Reading
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.wire import WireError
-from pstranspile.ir.diagnostics import DiagnosticError, error, visible
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import DiagnosticError, error, installing, visible
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 """The first bytes of the requests that are answered."""

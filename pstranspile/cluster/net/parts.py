@@ -293,6 +293,9 @@ def _met(server: Peer, answer: Mapping[str, Any]) -> int:
     return step
 
 
+# The files that the processes of a job write at their end, and the outcome of the job assembled from them.
+
+
 def write_server(path: str, server: Server) -> None:
     """Writes the variables of a server. Raises DiagnosticError."""
     state = {"updates": server.updates, "memory": memory_of(server)}

@@ -19,6 +19,9 @@ from weakref import WeakSet
 
 from pstranspile.ir.diagnostics import visible
 
+# Lines on stderr about the events of a machine.
+
+
 MOST = 4000
 """The most characters of a line."""
 

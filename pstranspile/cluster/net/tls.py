@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
-from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
+from pstranspile.ir.reading import reason_for
 
 AUTHORITY = "ca.crt"
 """The file with the certificate of the authority that has signed all certificates of the job."""

@@ -16,10 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.net.calls import CallService
-from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
-from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
-from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, CallService, Http2
+from pstranspile.cluster.net.loop import (
+    CALL,
+    CLOSED,
+    FOREIGN,
+    FRAME,
+    READ,
+    STRANGER_BYTES,
+    Channel,
+    Event,
+    Loop,
+    Reading,
+    keep_alive,
+    tune,
+)
 from pstranspile.cluster.net.tls import ALERT, HANDSHAKE
 from pstranspile.cluster.net.wire import (
     HEADER_SIZE,

@@ -392,6 +392,9 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
 }
 
 
+# Frames: the units in which two processes of a job communicate.
+
+
 PROTOCOL = 5
 """The version of this protocol; machines of different versions don't talk."""
 

@@ -25,6 +25,8 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.step_feeds import RowSource
 
+# The elements that have to be sent when the numbers of machines change: each machine keeps those that it has.
+
 
 class Own(NamedTuple):
     """The elements `start` to `stop` (without it) of a new value are those from `first` on of the old value `name`."""
@@ -130,6 +132,9 @@ def together(part: Part, has: Mapping[str, Kept], left: Mapping[str, Value]) -> 
             at += stop - start
         values[name] = flat.reshape(one.shape)
     return part._replace(values=values)
+
+
+# The last cut, and the values that trainers have fetched until then.
 
 
 class Cuts:

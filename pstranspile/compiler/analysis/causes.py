@@ -12,10 +12,9 @@ from itertools import chain
 from pstranspile.compiler.analysis.updates import attribute, find_roles, gradients_finished, is_frozen
 from pstranspile.compiler.analysis.uses import effects_of, mentioned
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Ints, Longs
-from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op, first_findings
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Program, Var
+from pstranspile.ir.text.literals import type_text, var_text
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import facts_of, is_optimizer, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME

@@ -11,8 +11,7 @@ from pstranspile.compiler.analysis.updates import Update
 from pstranspile.compiler.analysis.uses import effects_of, op_graph, sub_blocks
 from pstranspile.ir.attributes import Longs, float32
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
+from pstranspile.ir.model import STARTUP, Block, FrozenMap, Module, Op, Program
 from pstranspile.ir.table_rules import Rules, parse_table
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import schema_of

@@ -21,6 +21,9 @@ from pstranspile.compiler.cost.counts import IdCounts, RowCounts
 from pstranspile.ir.model import Program, TensorType
 from pstranspile.ops import facts_of
 
+# Bytes that each parameter of a job moves between one trainer and the servers in a step, row by row.
+
+
 ID = 8
 """The size of an id in a message, in bytes."""
 
@@ -108,6 +111,9 @@ def moved_by(
         lookups = own.total * batch_rows / counts.batch_rows
     once = lookups * (row + ID)
     return Moved(rows, 0.0, 2 * once, own) if prefetched else Moved(rows, float(row), once, own)
+
+
+# Placement by what moves: the busiest server moves as few bytes as can be.
 
 
 class Item(NamedTuple):

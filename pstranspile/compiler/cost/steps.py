@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.uses import sub_blocks
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, counted
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.model import EMPTY, Op, Program, TensorType, Var
 from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ShapeError, Types, infer_types

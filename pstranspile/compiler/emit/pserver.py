@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.updates import Update, UpdateGroup
 from pstranspile.compiler.analysis.uses import sub_blocks
 from pstranspile.compiler.emit.rules import (
@@ -30,8 +30,7 @@ from pstranspile.compiler.emit.trainer import own_gradient_names
 from pstranspile.compiler.plan.make import TRAINER_ID, backup_name, sliced
 from pstranspile.compiler.plan.plan import NameMint, Plan, PlannedParameter, Slice
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op

@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Location, Op, Origin, Program, Slots
+from pstranspile.ir.model import FrozenMap, Location, Op, Origin, Program, Slots
 
 # The modes with servers differ in when data moves between trainers and servers, and under which names.
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis.updates import follows_parameter
 from pstranspile.compiler.emit.rules import rename_slots
 from pstranspile.compiler.plan.plan import PlannedParameter, Slice, slice_name
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 

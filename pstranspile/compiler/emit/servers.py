@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts, analyze
+from pstranspile.compiler.analysis import Facts, analyze
 from pstranspile.compiler.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.compiler.analysis.updates import UpdateGroup, find_roles
 from pstranspile.compiler.analysis.uses import names_in
@@ -26,9 +26,10 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import overview
 from pstranspile.compiler.plan.plan import DistributedVar, Plan, SharedCounter
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role, Var
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Program, Role, Var
 from pstranspile.ir.passes import Steps
+
+# The parts of a job: training programs that share parameters, and programs that only read them.
 
 
 class Parts(NamedTuple):

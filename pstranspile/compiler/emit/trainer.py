@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from functools import lru_cache, partial
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.emit.rules import (
     JOIN_SLICES,
@@ -24,8 +24,7 @@ from pstranspile.compiler.emit.rules import (
 from pstranspile.compiler.emit.table import Insertion, insert_lookups, lookup_vars, send_table_gradient, table_vars
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter
 from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, Slots, TensorType, Var
+from pstranspile.ir.model import STARTUP, Block, FrozenMap, Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import OpMaker, make_op
 

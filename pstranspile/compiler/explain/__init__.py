@@ -23,8 +23,7 @@ from pstranspile.compiler.explain.answers import (
 )
 from pstranspile.compiler.explain.folder import read_folder
 from pstranspile.compiler.explain.job import ExplainedJob, Unknown, of_compiled
-from pstranspile.compiler.explain.lines import explain_line
-from pstranspile.compiler.explain.variable import explain_job, explain_op, explain_role, explain_variable
+from pstranspile.compiler.explain.questions import explain_job, explain_line, explain_op, explain_role, explain_variable
 
 __all__ = [
     "Answer",

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import cluster_of
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import EMPTY, Op, Program
 from pstranspile.ops import schema_of
 
 # The meaning of the attributes of emitted ops.

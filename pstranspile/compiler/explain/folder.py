@@ -15,11 +15,10 @@ from pstranspile.compiler.explain.job import ExplainedJob, Settings
 from pstranspile.compiler.folders import Run, load_role, report_changed, roles_in
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
-from pstranspile.ir.file_kinds import reason_for
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location, Op, Origin, Program
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import read_regular
+from pstranspile.ir.reading import read_regular, reason_for
 from pstranspile.runtime.files.outputs import PLAN_FILE
 
 

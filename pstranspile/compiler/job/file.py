@@ -15,11 +15,10 @@ from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, sh
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
 from pstranspile.ir.expect import checked, expect, path_of
-from pstranspile.ir.file_kinds import beginning, kind_of, reason_for
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import read_regular
+from pstranspile.ir.reading import beginning, kind_of, read_regular, reason_for
 
 MAX_BYTES = 16 << 20
 """The largest size of a job file, in bytes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import is_sparse, made_large
 from pstranspile.compiler.analysis.updates import ATTRIBUTE, Roles, Update, find_roles, no_updates, updated_by_itself
 from pstranspile.compiler.analysis.uses import uses_of
@@ -43,8 +43,7 @@ from pstranspile.compiler.plan.plan import (
 )
 from pstranspile.ir.attributes import BlockRefs, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Origin, Program, Role, TensorType, Var
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Origin, Program, Role, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import is_optimizer, schema_of

@@ -22,8 +22,7 @@ from pstranspile.compiler.modes.shared.without_servers import (
     wait_for_rings,
 )
 from pstranspile.ir.diagnostics import Diagnostic, error
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import make_op
 

@@ -14,8 +14,7 @@ from pstranspile.compiler.modes.shared.without_servers import plan_without_serve
 from pstranspile.compiler.plan.plan import Collective, DistributedVar, Plan
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.diagnostics import error, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Block, Module, Program, Role, Var
+from pstranspile.ir.model import STARTUP, Block, FrozenMap, Module, Program, Role, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op

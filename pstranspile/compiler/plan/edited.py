@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
 from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quoted
@@ -26,11 +26,10 @@ from pstranspile.ir.diagnostics import (
     visible,
 )
 from pstranspile.ir.expect import checked, expect_fields, path_of, wrong_type
-from pstranspile.ir.file_kinds import misspelt, reason_for
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import read_named, read_regular
+from pstranspile.ir.reading import misspelt, read_named, read_regular, reason_for
 
 _Value = TypeVar("_Value")
 

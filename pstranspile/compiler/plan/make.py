@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
 from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balanced, moved_by
@@ -43,8 +43,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
 )
 from pstranspile.ir.expect import checked, expect
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of, schema_of

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import UpdateGroup
 from pstranspile.ir.diagnostics import counted
-from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.expect import checked, expect
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Origin, TensorType
+from pstranspile.ir.model import DistributedVar as DistributedVar
 from pstranspile.ir.types import DType
 
 

@@ -15,12 +15,23 @@ from pstranspile.compiler.verify.places import Findings
 from pstranspile.compiler.verify.references import check_agreement, check_blocks, check_references, references
 from pstranspile.compiler.verify.walk import Walk, check_kinds, report_unknown_op
 from pstranspile.ir.codes import Code
-from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.describe import declared_here, type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning, weighed
 from pstranspile.ir.expect import checked, expect_module
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, Op, Program, SourceText, TensorType, Var
+from pstranspile.ir.model import (
+    EMPTY,
+    MAIN,
+    STARTUP,
+    Block,
+    Location,
+    Module,
+    Op,
+    Program,
+    SourceText,
+    TensorType,
+    Var,
+    collector_paused,
+)
+from pstranspile.ir.text.literals import declared_here, type_text, var_text
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops import facts_of, is_optimizer
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pstranspile.ir.codes import Code
-from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, nearest, warning
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import Block, Location, Op, Origin, SourceText, Var
 from pstranspile.ir.text.literals import name as name_text
-from pstranspile.ir.text.literals import word
+from pstranspile.ir.text.literals import var_text, word
 
 MAX_SUGGESTIONS = 50
 """The most names in one program for which suggestions are looked up; a thousand wrong names have one cause."""

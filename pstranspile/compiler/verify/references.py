@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from pstranspile.compiler.verify.places import Findings
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
-from pstranspile.ir.describe import declared_here, type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, error, warning
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import MAX_DEPTH, STARTUP, Block, Module, Op, Var
+from pstranspile.ir.model import EMPTY, MAX_DEPTH, STARTUP, Block, Module, Op, Var
+from pstranspile.ir.text.literals import declared_here, type_text, var_text
 from pstranspile.ir.types import DType
 from pstranspile.ops.shapes import fits
 

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 from pstranspile.compiler.verify.places import Findings, slot_text, suggestion
 from pstranspile.compiler.verify.references import references
 from pstranspile.ir.attributes import KINDS, AttrKind, Strings
-from pstranspile.ir.describe import declared_here, var_text
 from pstranspile.ir.diagnostics import Note, Severity
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Attrs, Block, Op, TensorType, Var
-from pstranspile.ir.text.literals import ATTR_KIND_TEXT, KIND_TEXT, role_text, word
+from pstranspile.ir.model import EMPTY, Attrs, Block, Op, TensorType, Var
+from pstranspile.ir.text.literals import ATTR_KIND_TEXT, KIND_TEXT, declared_here, role_text, var_text, word
 from pstranspile.ir.types import RUN_BY_FLUID, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of, with_defaults
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot

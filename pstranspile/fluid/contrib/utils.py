@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+from pstranspile.fluid.dataloader import Workers
 from pstranspile.fluid.incubate.fleet import utils as hdfs
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.workers import Workers
 
 
 class HDFSClient(hdfs.HDFSClient):

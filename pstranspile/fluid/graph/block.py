@@ -14,8 +14,7 @@ from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.layers.draft import BlockDraft, whole_dim
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import did_you_mean, nearest
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
+from pstranspile.ir.model import FrozenMap, Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered

@@ -11,8 +11,7 @@ from pstranspile.fluid.graph.values import Numbers, VarType, dtype_of, kind_of, 
 from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.attributes import kind_of as kind_of_value
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType
 from pstranspile.ops import schema_of
 
 ALONE: dict[str, Callable[[str], Any]] = {}

@@ -15,7 +15,7 @@ from pstranspile.fluid.graph.block import Operator
 from pstranspile.fluid.graph.desc import OpDesc, VarDesc
 from pstranspile.fluid.graph.program import Program, ProgramDesc
 from pstranspile.fluid.graph.values import Numbers, several
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 
 EMPTY, CONTROL = "@EMPTY@", "__control_var"
 

@@ -9,8 +9,7 @@ from pstranspile.fluid.missing import refused
 from pstranspile.frontends.autodiff.backward import flush, ops_to, renamed, unwanted_gradients
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import BlockRef, BlockRefs, renumbered
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import typed_slots
 from pstranspile.ops.gradient import SUFFIX, differentiated

@@ -19,7 +19,7 @@ import numpy as np
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.live import LiveDraft
+from pstranspile.fluid.graph.program import LiveDraft
 from pstranspile.fluid.graph.values import dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable, operand
 from pstranspile.fluid.missing import NotHere

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from pstranspile.fluid.graph.live import LiveDraft
+from pstranspile.fluid.graph.program import LiveDraft
 from pstranspile.fluid.graph.values import dtype_of, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers import utils as nest

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.cluster.machines.server import Server, pairs
-from pstranspile.cluster.net.calls import LARGE_CALL, CallRefused
+from pstranspile.cluster.net.http2 import LARGE_CALL, CallRefused
 from pstranspile.cluster.net.wire import MOST_DIMS, MOST_OFFSETS, MOST_TEXT, Bytes, WireError, require_few_offsets
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind

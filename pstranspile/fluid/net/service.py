@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.cluster import names_sent_to
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.net.calls import Caller, CallRefused, CallService
 from pstranspile.cluster.net.checks import MOST_COUNTED, form_of
 from pstranspile.cluster.net.foreign import GONE, Entry, ForeignTrainers, Journal
+from pstranspile.cluster.net.http2 import Caller, CallRefused, CallService
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.server_checkpoints import Unplaced

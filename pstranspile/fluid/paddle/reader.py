@@ -138,7 +138,7 @@ def xmap_readers(
     """A reader of the results of `mapper` for every sample, computed by several threads, in the order
     of the samples.
     """
-    from pstranspile.fluid.running.workers import Workers
+    from pstranspile.fluid.dataloader import Workers
 
     def samples() -> Iterator[Any]:
         with Workers[Any](process_num) as pool:

@@ -21,8 +21,7 @@ from pstranspile.fluid.running.watching import watchers
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.model import FrozenMap, Op, Program, Var
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import SUFFIX

@@ -21,8 +21,7 @@ from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.large import load_tables, open_tables, rows_of, say_beyond
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op

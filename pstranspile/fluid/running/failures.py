@@ -136,6 +136,9 @@ def _chain(shown: TracebackException) -> Iterator[TracebackException]:
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
+# Reports of an interrupted script: the line where it was interrupted, and what it was waiting for.
+
+
 STATUS = 128 + SIGINT
 """The exit status of an interrupted script, as shells report it."""
 

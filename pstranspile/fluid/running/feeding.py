@@ -23,9 +23,8 @@ from pstranspile.fluid.running.devices import Fed, merged
 from pstranspile.fluid.running.talking import talks
 from pstranspile.fluid.running.watching import tell_run, watchers
 from pstranspile.fluid.scope import Scope
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap, Var
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.ir.model import Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.warned import warn
 from pstranspile.runtime.kernels.programs.io import FEEDING
@@ -308,6 +307,9 @@ def as_lodtensor(data: Any, place: Any, dtype: Any = None) -> LoDTensor:
     result = LoDTensor()
     result.set(data, place)
     return result
+
+
+# Repeated runs: a feed that has the form of an earlier one is not checked again.
 
 
 class Alike(NamedTuple):

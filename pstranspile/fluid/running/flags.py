@@ -1,5 +1,7 @@
-"""Fluid's flags, which scripts can set and read. Only `FLAGS_check_nan_inf` has an effect; the others control a runtime
-that is not used here.
+"""Fluid's flags, which scripts can set and read, and what launchers and users set in variables of the environment.
+
+Of the flags only `FLAGS_check_nan_inf` has an effect; the others control a runtime that is not used here. Launchers
+also send messages to the processes of a script.
 """
 
 from __future__ import annotations
@@ -176,3 +178,16 @@ def get_flags(flags: Any) -> dict[str, Any]:
     if unknown is not None:
         raise ValueError(f"{unknown} is no flag that scripts read")
     return {name: FLAGS[name] for name in names}
+
+
+# What launchers tell the processes of a script: variables of the environment, and messages.
+
+
+LAUNCHER = "PSTRANSPILE_LAUNCHER"
+"""The variable of the environment with the number of the pipe to which the launcher writes."""
+
+TRAINERS_ENDED = b"t"
+"""The bytes that the launcher writes to the pipe of a server when all trainers have ended."""
+
+MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
+"""The variable of the environment by which launchers, like those of 2.x, set the address where trainers meet."""

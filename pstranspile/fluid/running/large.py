@@ -18,8 +18,7 @@ from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program, Var
 from pstranspile.ir.table_rules import Rules, most_rows, takes_any_id
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr, ints_attr

@@ -19,8 +19,7 @@ from pstranspile.cluster.net.terms import token_of_environment
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.failures import naming_wait
-from pstranspile.fluid.running.flags import seconds
-from pstranspile.fluid.running.launched import MEETING
+from pstranspile.fluid.running.flags import MEETING, seconds
 from pstranspile.ir.diagnostics import lasting, listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 

@@ -14,8 +14,7 @@ from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.layers.draft import attributes
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types

@@ -25,9 +25,7 @@ from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.fluid.machines import ServerMachine, require_callable
 from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.ir.attributes import Ints, Longs
-from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Op, Program, Role, TensorType, Var
+from pstranspile.ir.model import MAIN, DistributedVar, FrozenMap, Op, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op
@@ -35,7 +33,7 @@ from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import Scope
 
 if TYPE_CHECKING:
-    from pstranspile.fluid.net.requests import Requests
+    from pstranspile.fluid.net.system import Requests
 
 
 # A server whose program was written by the script itself. It does not know its trainers, only their number.
@@ -143,7 +141,7 @@ def with_lookups(program: Program) -> Program:
 @cache
 def _channel_to(endpoint: str, _process: int) -> Any:
     """The channel on which all programs of a process call a server, which tells trainers apart by their channels."""
-    from pstranspile.fluid.net.requests import channel_to
+    from pstranspile.fluid.net.system import channel_to
 
     return channel_to(endpoint)
 
@@ -198,7 +196,7 @@ class _Client:
 
     def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
         from pstranspile.fluid.machines import require_callable
-        from pstranspile.fluid.net.requests import Requests
+        from pstranspile.fluid.net.system import Requests
 
         require_callable({"the server": endpoint})
         declared = self._program.main_block.vars

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Program, TensorType, Var
+from pstranspile.ir.model import FrozenMap, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops.gradients.versions import FLOATS
 from pstranspile.runtime.run.feeds import mismatch

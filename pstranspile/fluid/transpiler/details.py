@@ -17,9 +17,7 @@ from pstranspile.fluid.graph.values import VarType, vartype_of
 from pstranspile.fluid.graph.variable import Parameter
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.failures import naming_wait
-from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Module, Var
+from pstranspile.ir.model import MAIN, DistributedVar, FrozenMap, Module, Var
 from pstranspile.ops.textual import print_module
 
 PAUSE = 0.2

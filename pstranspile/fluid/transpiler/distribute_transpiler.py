@@ -30,10 +30,11 @@ from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.running.watching import tell_transpiled
 from pstranspile.ir.diagnostics import did_you_mean, error
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
+
+# The collective transpilers.
 
 
 class Transpiled(NamedTuple):
@@ -125,6 +126,9 @@ def check_rank(job: Job, rank: int, current_endpoint: str) -> None:
         raise ValueError(f"rank is {rank}; there are {len(endpoints)} trainers, numbered from 0")
     if current_endpoint != endpoints[rank]:
         raise ValueError(f"current_endpoint is {current_endpoint!r}, but trainer {rank} is at {endpoints[rank]!r}")
+
+
+# `DistributeTranspiler` with its configuration and dispatchers, and `GeoSgdTranspiler`.
 
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from pstranspile.frontends.layers.draft import Draft, gradient_block
 from pstranspile.ir.attributes import BlockRef, Longs
-from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
@@ -22,8 +21,8 @@ from pstranspile.ir.diagnostics import (
     listed,
     raise_errors,
 )
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Origin, Program, Slots, TensorType, Var
+from pstranspile.ir.model import EMPTY, FrozenMap, Op, Origin, Program, Slots, TensorType, Var
+from pstranspile.ir.text.literals import var_text
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import facts_of, with_defaults
 from pstranspile.ops.gradient import (

@@ -22,8 +22,7 @@ from pstranspile.ir.attributes import (
     narrowed,
 )
 from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import EMPTY, MAIN, STARTUP, Block, FrozenMap, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of

@@ -9,7 +9,7 @@ from pstranspile.frontends.layers.basic import activation, cast, layer, layer_ou
 from pstranspile.frontends.layers.draft import Draft, Value, whole_dim
 from pstranspile.frontends.layers.nn import name_layer
 from pstranspile.frontends.layers.parameters import Element
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 from pstranspile.ir.types import DType, element_type
 from pstranspile.ops.shapes import infer_types
 

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.runtime.values import NUMPY_TYPES, Array

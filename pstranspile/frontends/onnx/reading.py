@@ -9,8 +9,7 @@ import numpy as np
 
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, Refused, library
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Module, ParameterInfo, TensorType, Var
+from pstranspile.ir.model import EMPTY, Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import NUMPY_TYPES, Array
 

@@ -18,8 +18,7 @@ from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, listed
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 
 

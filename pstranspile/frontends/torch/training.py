@@ -42,8 +42,7 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
 )
 from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Module, Op, Origin, Var
+from pstranspile.ir.model import MAIN, FrozenMap, Module, Op, Origin, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops.programs.modules import STEP

@@ -6,8 +6,7 @@ as a `Language`.
 
 from __future__ import annotations
 
-from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import Module, collector_paused
 from pstranspile.ir.text.literals import Language
 from pstranspile.ir.text.printer import print_module, print_program
 from pstranspile.ir.text.reader import Reader

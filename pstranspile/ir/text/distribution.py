@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.attributes import AttrValue, Ints, Long, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, error
-from pstranspile.ir.distribution import DistributedVar, Distribution
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Location, Op
+from pstranspile.ir.model import DistributedVar, Distribution, FrozenMap, Location, Op
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, Language
 from pstranspile.ir.text.statement import OpParts, did_you_mean, one_of
 from pstranspile.ir.types import OpRole

@@ -1,4 +1,4 @@
-"""Names, strings and numbers, and their textual form."""
+"""Names, strings, numbers and types, and their textual form, also in messages that describe variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.ir.attributes import AttrKind, float32
-from pstranspile.ir.model import Attrs, Location, Slots
+from pstranspile.ir.diagnostics import Note
+from pstranspile.ir.model import Attrs, Location, Slots, Var
 from pstranspile.ir.types import DTYPES, DType, OpRole, VarKind
 
 # The properties of op types that the text depends on: attribute kinds and defaults.
@@ -299,3 +300,24 @@ def role_text(role: OpRole | None) -> str:
         return "forward"
     known = sum(int(ROLE_WORDS[text]) for text in words)
     return "|".join(words) if known == number else f"role={number}"
+
+
+def var_text(variable: str) -> str:
+    """The name of a variable as the textual IR writes it: `%w`."""
+    return f"%{name(variable)}"
+
+
+def type_text(var: Var) -> str:
+    """The type of a variable as the textual IR writes it, without LoD level: `rows f32[1000, 16]`, `raw`."""
+    kind = KIND_TEXT[var.kind]
+    if var.tensor is None:
+        return kind
+    dims = f"{var.tensor.dtype.text}[{', '.join(map(str, var.tensor.shape))}]"
+    return dims if var.kind is VarKind.LOD_TENSOR else f"{kind} {dims}"
+
+
+def declared_here(var: Var) -> tuple[Note, ...]:
+    """A note that points at a declaration; empty if it has no place in a text."""
+    if var.location is None:
+        return ()
+    return (Note(f"{var_text(var.name)} is declared here", var.location, var_text(var.name)),)

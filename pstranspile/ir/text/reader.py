@@ -11,10 +11,22 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import MAX_FINDINGS, DiagnosticError, Note, error, first_findings
-from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.layout import BLANKS, cut_comment, statement_length
-from pstranspile.ir.model import MAX_DEPTH, Block, Location, Module, Op, Origin, Program, Slots, SourceText, Var
+from pstranspile.ir.model import (
+    EMPTY,
+    MAX_DEPTH,
+    Block,
+    Distribution,
+    FrozenMap,
+    Location,
+    Module,
+    Op,
+    Origin,
+    Program,
+    Slots,
+    SourceText,
+    Var,
+)
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import VERSION, Language, read_script
 from pstranspile.ir.text.literals import name as name_text

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, error, nearest
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Attrs, Location, ParameterInfo, Slots, TensorType, Var
+from pstranspile.ir.model import EMPTY, Attrs, FrozenMap, Location, ParameterInfo, Slots, TensorType, Var
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
     ELEMENT_KIND,

@@ -7,8 +7,7 @@ rows of label, score and box, with those of each image as a sequence.
 
 from __future__ import annotations
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.model import FrozenMap, Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.detection.boxes import require_image_info

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.model import Block, FrozenMap, Op, Program
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, differentiated

@@ -14,11 +14,13 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import KINDS, BlockRef
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.model import Block, FrozenMap, Op, Program
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
+
+# Copies of values that gradient ops read but later ops overwrite.
+
 
 _PAIRS = {"write_to_array": "read_from_array", "read_from_array": "write_to_array"}
 """Op types that are each other's gradient."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.model import FrozenMap, Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
 from pstranspile.ops.gradient import Wanted, from_declaration, gradient
 from pstranspile.ops.schema import INT, declare, declare_gradient, later, words

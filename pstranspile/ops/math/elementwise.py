@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.model import EMPTY, FrozenMap, Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients, scaled
 from pstranspile.ops.schema import STRINGS, AttrSpec, declare, declare_gradient, later

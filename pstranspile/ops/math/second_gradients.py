@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ops.gradient import GradientRule, Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import declare, registered
 from pstranspile.ops.shapes import ShapeRule, Types, outputs_like, shape_rule

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.attributes import BlockRef, Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ops.facts import AmongThose
 from pstranspile.ops.gradient import (
     EMPTY_NAME,

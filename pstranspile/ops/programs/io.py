@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs, strings, words

@@ -118,6 +118,9 @@ def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (like_forward(op, "write_to_array", inputs, {"Out": wanted.kept(op, "X")}),)
 
 
+# Beam search.
+
+
 declare(
     "beam_search",
     "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",

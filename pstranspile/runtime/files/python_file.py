@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, listed
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location, Module
+from pstranspile.ir.reading import misspelt
 
 _Result = TypeVar("_Result")
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program, TensorType
+from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.offered import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot

@@ -282,6 +282,9 @@ def fetched(program: Program, name: str, value: Value | None) -> Value:
     return own_copy(value)
 
 
+# The ids in what is fed: which tables they are looked up in, and whether these have such rows.
+
+
 class Table(NamedTuple):
     """A table in which an op looks up ids: its name, its rows, the id that stands for no row (-1: none), the op, the
     variable that holds the ids, and whether one below 0 ends a row of them.
@@ -388,6 +391,9 @@ def row_of(value: Any, element: int) -> int:
         for level in reversed(value.lod):
             element = int(np.searchsorted(level, element, side="right")) - 1
     return element
+
+
+# What is fed in one step, compared with what the program does with it.
 
 
 class Apart(NamedTuple):

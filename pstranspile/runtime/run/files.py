@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.codes import Code
-from pstranspile.ir.describe import declared_here
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
@@ -29,11 +28,10 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.file_kinds import ARRAYS, SAVED, beginning, kind_of, reason_for
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Location, Program, Var
+from pstranspile.ir.model import EMPTY, Location, Program, Var
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.reading import open_regular, require_local
+from pstranspile.ir.reading import ARRAYS, SAVED, beginning, kind_of, open_regular, reason_for, require_local
+from pstranspile.ir.text.literals import declared_here
 from pstranspile.runtime.run.feeds import declared, mismatch, near, numbers_of
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import UNKNOWN, BatchAxes, has_rows, rows_of

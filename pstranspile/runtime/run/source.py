@@ -28,8 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import with_defaults
 from pstranspile.ops.attributes import flag, real

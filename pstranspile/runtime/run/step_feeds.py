@@ -23,11 +23,10 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.expect import checked, expect, path_of, wrong_type
+from pstranspile.ir.expect import checked, expect, path_of, require_programs, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import shown_path
-from pstranspile.ir.required import require_programs
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING

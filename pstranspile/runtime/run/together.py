@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import FrozenMap, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing

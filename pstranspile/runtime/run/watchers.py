@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, installing
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.feeds import described, is_number, numbers_of, size_in_bytes

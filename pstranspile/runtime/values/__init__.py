@@ -59,6 +59,9 @@ NUMPY_TYPES: dict[DType, str] = {
 """numpy's name of every element type."""
 
 
+# Tensors as Fluid prints them.
+
+
 _TYPES = {
     "float32": ("float", "f"),
     "float64": ("double", "d"),

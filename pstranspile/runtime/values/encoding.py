@@ -17,9 +17,8 @@ import numpy as np
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular
+from pstranspile.ir.reading import misspelt, open_regular
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows

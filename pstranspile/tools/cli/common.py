@@ -26,8 +26,7 @@ from pstranspile.ir.diagnostics import (
     wrong_codes,
 )
 from pstranspile.ir.expect import MOST_STEPS
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.model import EMPTY, Location, SourceText
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products

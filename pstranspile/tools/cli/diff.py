@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pstranspile
 from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.file_kinds import misspelt
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import misspelt
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.tools.cli.findings import print_errors
 from pstranspile.tools.cli.report import report, verdict_first
@@ -130,7 +130,7 @@ def _compare(parser: ArgumentParser, options: Namespace, companions: list[str]) 
 def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
     """Writes the page of some differences. Raises DiagnosticError when it can't be written."""
     from pstranspile.compiler.diff import summary
-    from pstranspile.tools.report.page import DIFFERENCES, page
+    from pstranspile.tools.report import DIFFERENCES, page
 
     paths = (options.a, options.b)
     names = [STDIN if path == STDIN_ARGUMENT else os.path.basename(os.path.normpath(path)) for path in paths]

@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import counted, listed, shell_word
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import counted, installing, listed, shell_word
+from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import MAIN, Location
-from pstranspile.ir.required import require_programs
 from pstranspile.tools.cli.common import (
     add_companions,
     begun_with,
@@ -125,12 +124,12 @@ def _export(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
         _write_files(parser, options, {"main.onnx": lambda: _onnx(module, options)}, what, then)
         return 0
     if options.to == "mlir":
-        from pstranspile.frontends.mlir import mlir_text
+        from pstranspile.frontends.texts import mlir_text
 
         require_programs(module, module.programs)
         _write_files(parser, options, {"module.mlir": lambda: mlir_text(module).encode("ascii")}, "MLIR", _MLIR)
         return 0
-    from pstranspile.frontends.drawing import drawings
+    from pstranspile.frontends.texts import drawings
 
     made = {name: partial(bytes, data) for name, data in drawings(module, options.to).items()}
     _write_files(parser, options, made, _DRAWN[options.to], _SHOWN_BY[options.to])

@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import counted, shell_line, warning
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import counted, installing, shell_line, warning
 from pstranspile.ir.model import MAIN, Location, Module, Op, Program
 from pstranspile.ops import is_optimizer
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text

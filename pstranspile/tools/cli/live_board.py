@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.cluster.net.status import Shown
-from pstranspile.ir.diagnostics import visible
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import installing, visible
 from pstranspile.tools.cli.progress import is_terminal
 
 if TYPE_CHECKING:

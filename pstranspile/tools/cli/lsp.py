@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from pstranspile.ir.extras import installing
+from pstranspile.ir.diagnostics import installing
 from pstranspile.tools.cli.common import make_parser
 
 DESCRIPTION = f"""\

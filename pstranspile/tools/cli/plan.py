@@ -163,7 +163,7 @@ def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
     first = {key: str(held[0]) for key, held in numbers.items()}
     loaded = load_with_job(argparse.Namespace(**{**vars(options), **first}))
     report(loaded.warnings, [loaded.module.source])
-    from pstranspile.compiler.cost.sweep import sweep, sweep_json
+    from pstranspile.compiler.cost.predicted import sweep, sweep_json
 
     found = sweep(loaded.module, loaded.job, **numbers)
     sys.stdout.write(json_text(sweep_json(found)) if options.json else f"{found}\n")

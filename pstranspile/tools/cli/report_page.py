@@ -66,7 +66,7 @@ def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     Raises DiagnosticError or Reported.
     """
     data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
-    from pstranspile.tools.report.page import REPORT, page
+    from pstranspile.tools.report import REPORT, page
 
     what = f"a page of the job {data['title']} ({data['mode']}), to be opened in a browser"
     then = () if data["run"] or os.path.isdir(options.input) else ("--run and --check add a run and its verdict",)

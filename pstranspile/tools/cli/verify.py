@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Program, Role, SourceText
 from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
 from pstranspile.tools.cli.findings import errors_as_json, findings_json, findings_sarif
 from pstranspile.tools.cli.report import report, status_of, texts_of

@@ -10,8 +10,7 @@ from pstranspile.compiler.compile import prepare
 from pstranspile.compiler.job import Job, JobError, job_warnings
 from pstranspile.compiler.job.file import job_of_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Location, Module
+from pstranspile.ir.model import EMPTY, Location, Module
 from pstranspile.ir.text.literals import name as written
 from pstranspile.tools.lsp.outline import Declaration, Outline, Section
 from pstranspile.tools.lsp.tokens import Piece, piece_at, pieces, spans_of

@@ -19,11 +19,20 @@ from pstranspile.compiler.job import JobError
 from pstranspile.compiler.job.file import job_text
 from pstranspile.frontends.loading import in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, not_told_by
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.layout import BLANKS, statement_length
-from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
+from pstranspile.ir.model import (
+    Block,
+    FrozenMap,
+    Location,
+    Module,
+    Op,
+    Origin,
+    Program,
+    SourceText,
+    Var,
+    collector_paused,
+)
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.text.reader import STRUCTURE

@@ -21,7 +21,6 @@ from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
 from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job
-from pstranspile.tools.lsp.documents import Documents, Edit
 from pstranspile.tools.lsp.hover import hover
 from pstranspile.tools.lsp.names import (
     Named,
@@ -36,7 +35,7 @@ from pstranspile.tools.lsp.names import (
 )
 from pstranspile.tools.lsp.outline import Outline, Symbol, symbols
 from pstranspile.tools.lsp.reading import Workspace
-from pstranspile.tools.lsp.session import Frames, say, session_class
+from pstranspile.tools.lsp.session import Documents, Edit, Frames, say, session_class
 from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places
 
 # Quick fixes: an editor offers to replace the text that a finding marks by the text that its message proposes.

@@ -15,10 +15,9 @@ from pstranspile.compiler.explain.answers import Place, notes_of
 from pstranspile.compiler.explain.job import ExplainedJob, shortened
 from pstranspile.compiler.explain.peers import peers_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
-from pstranspile.compiler.explain.variable import why_kept
+from pstranspile.compiler.explain.questions import why_kept
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.model import MAIN, Block, Module, Op, Origin, Program, Var
+from pstranspile.ir.model import MAIN, Block, Module, Op, Origin, Program, Var, collector_paused
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.printer import Lines
 from pstranspile.ir.types import VarKind

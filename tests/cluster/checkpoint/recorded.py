@@ -10,8 +10,7 @@ from pathlib import Path
 import pstranspile as ps
 from pstranspile.frontends.meta import apply_meta, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "fluid" / "saving.tar.xz"
 

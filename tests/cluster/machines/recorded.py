@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import DistributedVar, Program
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "fluid" / "cluster.tar.xz"
 

@@ -17,8 +17,7 @@ from pstranspile.cluster.machines.server import OnUpdate
 from pstranspile.frontends.meta import apply_meta, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.runtime.run.step_feeds import Feeds
 from pstranspile.runtime.values import LoDTensor
 from tests.cluster.machines.recorded import arrays, files, loss_of, placed, roles

@@ -15,8 +15,7 @@ from pstranspile.cluster.machines.simulate import Simulated, cluster_of, simulat
 from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends.autodiff import SGD, Adam, Adamax, Exponential, Momentum
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Module, Op
+from pstranspile.ir.model import MAIN, FrozenMap, Module, Op
 from pstranspile.runtime.run.files import ArrayFile
 from pstranspile.runtime.run.step_feeds import ProgramFeeds, arrays_by_program, parse_turns, step_programs
 from tests.compiler.emit.several import DISCRIMINATOR, GENERATOR, adversarial, two_tasks, with_evaluation

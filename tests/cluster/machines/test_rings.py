@@ -24,8 +24,7 @@ from pstranspile.cluster.machines.rings import (
 )
 from pstranspile.cluster.machines.script import EXCHANGE, find_exchanges
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.cluster.machines.faulty import STEPS, WITHOUT, cluster, ended, equal
 from tests.cluster.machines.fuzz import compiled
@@ -124,7 +123,7 @@ def test_an_op_with_a_block_of_its_own_is_not_moved_before_a_sum():
     ops = list(role.main.main_block.ops)
     place = next(n for n, op in enumerate(ops) if op.type == "c_allreduce_sum")
     from pstranspile.ir.attributes import BlockRef
-    from pstranspile.ir.frozen import FrozenMap
+    from pstranspile.ir.model import FrozenMap
 
     ops.insert(place + 1, Op("while", attrs=FrozenMap({"sub_block": BlockRef(0)})))
     main = role.main._replace(blocks=(role.main.main_block._replace(ops=tuple(ops)),))

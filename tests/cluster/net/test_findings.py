@@ -6,8 +6,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.net.findings import to_sources
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Program, Role
 from pstranspile.ops.textual import print_module
 
 SOURCE = str(Path(__file__).parents[3] / "golden" / "linear_regression.ir")

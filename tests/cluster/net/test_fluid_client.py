@@ -12,8 +12,7 @@ import pytest
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.terms import Refused
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Role
+from pstranspile.ir.model import FrozenMap, Role
 from tests.cluster.machines.recorded import arrays, files, loss_of, roles
 from tests.cluster.net.fluid_job import made_feeds
 from tests.cluster.net.played import compiled, play, proxies

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cluster.net.calls import Caller, CallRefused, CallService
-from pstranspile.cluster.net.http2 import PREFACE, HeaderReader, Http2, write_header
+from pstranspile.cluster.net.http2 import PREFACE, Caller, CallRefused, CallService, HeaderReader, Http2, write_header
 from pstranspile.cluster.net.wire import Bytes, WireError
 
 DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9

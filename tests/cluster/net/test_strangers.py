@@ -21,21 +21,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cluster.machines.programs import names_sent_to
-from pstranspile.cluster.net import channel, http2, transport
-from pstranspile.cluster.net.calls import LARGE_CALL, CallService
-from pstranspile.cluster.net.channel import MOST_WRITTEN, STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
+from pstranspile.cluster.machines.cluster import names_sent_to
+from pstranspile.cluster.net import http2, transport
+from pstranspile.cluster.net import loop as sockets
 from pstranspile.cluster.net.http2 import (
     FRAME_WORK,
+    LARGE_CALL,
     MOST_CRUMBS,
     PREFACE,
     STRANGER_CALLS,
     STRANGER_FRAMES,
     STRANGER_TURN_WORK,
     TURN_WORK,
+    CallService,
     Http2,
 )
-from pstranspile.cluster.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
+from pstranspile.cluster.net.loop import (
+    FRAME,
+    MOST_WRITTEN,
+    STRANGER_BYTES,
+    STRANGER_SECONDS,
+    STRANGER_TURN,
+    STRANGERS_SAVED,
+    STRANGERS_SHARE,
+    TURN,
+    Event,
+    Loop,
+)
 from pstranspile.cluster.net.status import AT_ONCE, Told
 from pstranspile.cluster.net.tls import CHUNK, MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
 from pstranspile.cluster.net.transport import (
@@ -326,7 +338,7 @@ def test_patience_ends(said: bytes, port: Port) -> None:
 
 def test_strangers_share_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is used up they wait; who is known does not."""
-    monkeypatch.setattr(channel, "STRANGER_SECONDS", 60.0)
+    monkeypatch.setattr(sockets, "STRANGER_SECONDS", 60.0)
     clock = Clock(step=0.1)  # of the processor: each turn costs a tenth of a second
     port = Port(cpu=clock)
     sock, other = port.connect(), port.connect(let_in=True)
@@ -471,9 +483,9 @@ def test_an_announced_frame_takes_memory_when_it_comes() -> None:
     """A header of 48 bytes announces much."""
     this, other = socket.socketpair()
     loop = Loop()
-    channel.tune(this)
+    sockets.tune(this)
     frames = Frames(loop, "peer", known=True)
-    frames.channel = channel.Channel(loop, this, "peer", frames)
+    frames.channel = sockets.Channel(loop, this, "peer", frames)
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pstranspile.compiler.analysis.causes import already_distributed
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.model import EMPTY, Block, Op, Program
 
 
 def findings(*types: str) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.compiler.analysis.facts import Facts, analyze
+from pstranspile.compiler.analysis import Facts, analyze
 from pstranspile.compiler.analysis.uses import op_graph
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
 from tests.models import mlp, with_ops

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, Optimizer, minimize
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import FrozenMap, Module
 
 DISCRIMINATOR = ("d0_w", "d0_b", "d1_w", "d1_b")
 GENERATOR = ("g0_w", "g0_b", "g1_w", "g1_b")

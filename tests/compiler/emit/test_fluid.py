@@ -9,7 +9,7 @@ import pytest
 from pstranspile.compiler.compile import compile
 from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
-from pstranspile.ir.distribution import Distribution
+from pstranspile.ir.model import Distribution
 from tests.recorded_fluid import comparable, job_names, recording
 
 TOGETHER = "must be updated together, but in mode async each gradient is applied as it arrives"

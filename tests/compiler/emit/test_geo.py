@@ -17,8 +17,7 @@ from pstranspile.compiler.plan.plan import plan_json, plan_text, vars_info
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 from tests.compiler.emit.several import DISCRIMINATOR, GENERATOR, adversarial, with_evaluation
 from tests.recorded_fluid import comparable, files, job_names, recording

@@ -16,8 +16,7 @@ from pstranspile.compiler.verify import verify
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Exponential, minimize
 from pstranspile.ir.diagnostics import Severity
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Program
+from pstranspile.ir.model import FrozenMap, Module, Program
 from tests.sparse import of_type
 
 GENERATED = [

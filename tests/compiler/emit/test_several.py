@@ -7,8 +7,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends.autodiff import SGD, Adam, Exponential
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Op, Program
+from pstranspile.ir.model import FrozenMap, Module, Op, Program
 from tests.compiler.emit.several import DISCRIMINATOR, GENERATOR, adversarial, two_tasks, with_evaluation
 
 MODES = ("sync", "async", "half-async", "fleet-sync")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, Role, TensorType
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, Role, TensorType
 from pstranspile.ir.types import DType, VarKind
 
 Change = Callable[[Op], Op | None]

@@ -13,8 +13,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Exponential, minimize
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Role
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Role
 from tests.compiler.link.damage import Damage
 from tests.compiler.link.recorded import recorded
 

@@ -9,8 +9,7 @@ from pstranspile.compiler.verify import verify, verify_program
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.diagnostics import Diagnostic, Severity, render
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.ops.textual import parse

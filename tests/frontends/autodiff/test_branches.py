@@ -8,8 +8,7 @@ import pstranspile as ps
 from pstranspile.frontends.autodiff import SGD, draft_of_module, minimize
 from pstranspile.frontends.layers import Value
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Module, ParameterInfo
+from pstranspile.ir.model import MAIN, FrozenMap, Module, ParameterInfo
 from pstranspile.ir.types import OpRole
 from tests.frontends.layers.test_more_recorded import ARCHIVE
 from tests.training import LOSS_GRADIENT, op_difference, ordered

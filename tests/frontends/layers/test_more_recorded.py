@@ -14,7 +14,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import FrozenMap
 from tests.frontends.layers.more_models import MODELS
 from tests.training import differences
 

@@ -8,8 +8,7 @@ import pytest
 
 from pstranspile.frontends.onnx.writing import WRITERS, onnx_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Program, TensorType, Var
+from pstranspile.ir.model import Block, FrozenMap, Program, TensorType, Var
 from pstranspile.ops import with_defaults
 from tests import opdata
 from tests.frontends.onnx.programs import played

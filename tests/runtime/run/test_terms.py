@@ -7,8 +7,7 @@ import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module
+from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.proof import check
 from pstranspile.runtime.run.seeds import TERM, without_unmade_terms
 

@@ -10,8 +10,7 @@ import pytest
 from pstranspile.fluid.arithmetic import fluid_arithmetic
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, RMSProp, minimize
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Attrs, Op, Program
+from pstranspile.ir.model import Attrs, FrozenMap, Op, Program
 from pstranspile.ir.types import DType
 from pstranspile.runtime.run.frame import Execution, interpret
 from pstranspile.runtime.run.prepared import Prepared, run

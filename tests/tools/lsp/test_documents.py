@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pstranspile.tools.lsp.documents import Documents, Edit, edited
+from pstranspile.tools.lsp.session import Documents, Edit, edited
 
 
 def utf16(text: str) -> int:

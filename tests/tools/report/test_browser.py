@@ -10,8 +10,8 @@ import pytest
 
 from pstranspile import Job, compile
 from pstranspile.compiler.explain import of_compiled
+from pstranspile.tools.report import REPORT, page
 from pstranspile.tools.report.data import report_data
-from pstranspile.tools.report.page import REPORT, page
 from tests.models import mlp
 from tests.tools.report.browser import CHROMIUM, DRIVER, Browser
 from tests.tools.report.jobs import JOBS, page_of

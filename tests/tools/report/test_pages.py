@@ -16,8 +16,8 @@ from pstranspile.compiler.explain import explain_op, of_compiled
 from pstranspile.compiler.explain.job import line_of
 from pstranspile.ops.textual import parse
 from pstranspile.tools.cli import main
+from pstranspile.tools.report import REPORT, page
 from pstranspile.tools.report.data import report_data
-from pstranspile.tools.report.page import REPORT, page
 from tests.golden import Goldens
 from tests.tools.report.jobs import JOBS, ROOT, Page, addresses, data_of, deep, op_texts, page_of
 

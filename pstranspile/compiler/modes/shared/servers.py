@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import table_warnings
 from pstranspile.compiler.analysis.updates import find_roles, self_updates
 from pstranspile.compiler.emit.rules import (
@@ -50,8 +50,7 @@ from pstranspile.compiler.plan.plan import (
 )
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Origin, Program
+from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Origin, Program
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op

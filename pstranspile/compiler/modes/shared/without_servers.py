@@ -19,8 +19,7 @@ from pstranspile.compiler.modes import Prepared
 from pstranspile.compiler.plan.plan import Collective, DistributedVar, NameMint, Plan, Summed
 from pstranspile.ir.attributes import Strings, float32
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, Role, Var
+from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Origin, Program, Role, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.build import make_op

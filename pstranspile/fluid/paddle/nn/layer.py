@@ -21,6 +21,9 @@ from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.tensor import flatten
 from pstranspile.fluid.param_attr import attr_of
 
+# Layers without parameters: activations, pools, losses and dropout.
+
+
 L: Any = layers
 
 
@@ -320,6 +323,9 @@ class BatchNorm3D(BatchNorm1D):
 
 class SyncBatchNorm(BatchNorm1D):
     """`BatchNorm1D`; batches are not joined over trainers, so each trainer normalises its own."""
+
+
+# Layers with filters, or with weights for channels.
 
 
 class _Filters(Layer):

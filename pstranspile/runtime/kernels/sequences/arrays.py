@@ -259,6 +259,9 @@ def _join_grad(X: Any, Out_GRAD: Any, *, axis: int, use_stack: bool) -> list[Arr
     return [part.reshape(plain(like).shape).copy() for part, like in zip(parts, X, strict=True)]
 
 
+# Beam search.
+
+
 @plain_kernel("gather_tree", lod="none")
 def _gather_tree(Ids: Array, Parents: Array) -> Array:
     if Ids.ndim != 3 or Ids.shape != Parents.shape:

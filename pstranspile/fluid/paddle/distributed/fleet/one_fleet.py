@@ -22,8 +22,8 @@ from pstranspile.fluid.incubate.fleet.collective import fleet as collective
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_servers
 from pstranspile.fluid.missing import hold_parts, refused
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
+from pstranspile.fluid.running.flags import MEETING
 from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
-from pstranspile.fluid.running.launched import MEETING
 from pstranspile.fluid.running.meeting import Meeting
 from pstranspile.fluid.running.watching import assume
 from pstranspile.ir.diagnostics import shell_word

@@ -13,7 +13,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.fluid.__main__ import parsed
 from pstranspile.ir.diagnostics import MAX_FINDINGS
-from pstranspile.ir.file_kinds import kind_of
+from pstranspile.ir.reading import kind_of
 from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parents[2]
