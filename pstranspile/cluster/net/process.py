@@ -526,7 +526,7 @@ def play_trainer(
         trainer.listen(steps_told)
     for name, ring in cluster.rings.items():
         if name in site.own:
-            ring.listen(_Wrong(site))
+            ring.listen(_RefusesOtherSums(site))
     if cluster.rings and any(peer.index > trainer.index for peer in site.peers.values()):
         _listen(site, place)
     report(state=WAITING)
@@ -575,7 +575,7 @@ def play_trainer(
             parts.finish()
 
 
-class _Wrong(RingListener):
+class _RefusesOtherSums(RingListener):
     """Refuses trainers whose parts of sums belong to other operations."""
 
     refuses = True
