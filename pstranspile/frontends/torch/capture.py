@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
+from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
-from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
+from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, listed
 from pstranspile.ir.extras import installing
 from pstranspile.ir.patterns import Pattern
@@ -136,7 +137,8 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
         require_shown(torch, model, trial, held)
-        return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
+        return _with_own(made, model, held.held)
 
 
 def _exported_step(
@@ -488,6 +490,33 @@ def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> C
     inputs = dict(zip(given, names, strict=True))
     nodes = list(exported.graph.nodes)
     return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))
+
+
+def _with_own(made: Captured, model: Any, held: Held) -> Captured:
+    """The graph, in which parameters and buffers of the model that its code takes from a list or a closure are what
+    they are, and no constants. Raises DiagnosticError (`torch-op`) for another tensor with the memory of one.
+    """
+    own = {_memory(one): (made.parameters, name) for name, one in model.named_parameters() if one.numel()}
+    own |= {_memory(one): (made.buffers, name) for name, one in model.named_buffers() if one.numel()}
+    taken = {name: own[place] for name, one in made.constants.items() if (place := _memory(one)) in own}
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    for _, name in taken.values():
+        others = [path for path, one in held.tensors() if one is not tensors[name] and _memory(one) == _memory(tensors[name])]
+        if others:
+            message = f"{others[0]} is a tensor with the memory of {name}, which no graph shows"
+            near = f"the step may take {name} itself, or {name}.detach(), which it makes"
+            raise DiagnosticError([error("torch-op", message, line_of(model), notes=[Note(near)])])
+    parameters = {name: of for name, (kind, of) in taken.items() if kind is made.parameters}
+    buffers = {name: of for name, (kind, of) in taken.items() if kind is made.buffers}
+    constants = {name: one for name, one in made.constants.items() if name not in taken}
+    return made._replace(
+        parameters={**made.parameters, **parameters}, buffers={**made.buffers, **buffers}, constants=constants
+    )
+
+
+def _memory(tensor: Any) -> tuple[Any, ...]:
+    """What two tensors of the same elements in memory have in common."""
+    return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 _PREFIX = "model."

@@ -90,6 +90,12 @@ class Held:
         own: Any = getattr(thing, "__dict__", None)
         return None, () if own is None else [(path, own)]
 
+    def tensors(self) -> Iterator[tuple[str, Any]]:
+        """The tensors among the objects, each with its path."""
+        for record in self._records.values():
+            if isinstance(record.thing, self._torch.Tensor):
+                yield record.path, record.thing
+
     def changed(self) -> list[str]:
         """The paths of what holds other values since. A tensor or container is the same if its elements are."""
         result: dict[str, None] = {}

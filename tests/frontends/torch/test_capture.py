@@ -141,3 +141,29 @@ def test_what_can_not_be_traced(model, batch, code, told):
         pt.trace(made, batch, optimizer=torch.optim.SGD([*made.parameters()], 0.1))
     assert caught.value.diagnostics[0].code == code
     assert told in caught.value.diagnostics[0].message
+
+
+class Listed(torch.nn.Module):
+    """A model with a penalty of parameters that a list has, as some packages of recommenders write it."""
+
+    def __init__(self, of=lambda weight: weight):
+        super().__init__()
+        self.scores = torch.nn.Linear(4, 3)
+        self.places = np.array([0, 4])  # strict export can't read them
+        self.punished = [(of(one), 0.1) for one in self.scores.parameters()]
+
+    def forward(self, x):
+        x = x[:, self.places[0] : self.places[1]]
+        return self.scores(x).sum() + sum(f * one.pow(2).sum() for one, f in self.punished)
+
+
+def test_parameters_in_a_list_are_trained():
+    made = trained(Listed(), lambda: (torch.randn(ROWS, 4),))
+    assert made.losses_apart() < 1e-12
+    assert made.apart() < 1e-12
+
+
+def test_a_tensor_with_the_memory_of_a_parameter_is_refused():
+    model = Listed(lambda weight: weight.detach())
+    with pytest.raises(DiagnosticError, match=r"punished is a tensor with the memory of scores\.weight"):
+        pt.trace(model, (torch.randn(ROWS, 4),), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
