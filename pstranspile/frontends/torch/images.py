@@ -10,6 +10,9 @@ from pstranspile.frontends.onnx.read_tensors import sizes_of, with_x_shape
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import reduced
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
+from pstranspile.ir.attributes import Double
+from pstranspile.ir.types import DType
+from pstranspile.ops.images.channels import RATIOS, SIZES
 
 
 def _each(numbers: Any, count: int) -> list[int]:
@@ -202,32 +205,37 @@ _RESIZED = {
 
 @aten(*_RESIZED)
 def _resized(node: Any, tracing: Tracing, out: str) -> None:
-    """Images resized by interpolation.
+    """Images resized by interpolation. Raises Refused for sizes that are known at run time only.
 
-    Without align_corners a scale must be the ratio of the sizes. Raises Refused for another one, and for sizes that are
-    known at run time only.
+    Where positions do not follow from the sizes in single precision, the distances are stated: in double precision, and
+    for a scale that is not the ratio of the sizes.
     """
     kind, overload = node.target.__name__.split(".")
     x, count = tracing.value(node.args[0]), int(kind[-2])
-    if overload != "vec":
-        raise Refused("it is a variant with the sizes of the result alone")
     nearest = "nearest" in kind
     aligned = False if nearest else bool(node.args[2])
-    scales = node.args[2] if nearest else node.args[3]
+    after = 2 if nearest else 3
+    scales = [*(argument(node, after, "scale_factors") or ())] if overload == "vec" else [*node.args[after:]]
     sizes, wanted = sizes_of(x, tracing)[2:], tracing.shape_of(node.meta["val"], x)[2:]
     if any(map(is_code, (*sizes, *wanted))):
         raise Refused("its images have dims that a run knows")
     attrs: dict[str, object] = {"align_corners": aligned, "align_mode": 0, "interp_method": _RESIZED[kind][:-7]}
-    by_sizes = scales is None or all(
-        abs(size * scale - new) < 1e-9 for size, scale, new in zip(sizes, scales, wanted, strict=True)
-    )
-    if not by_sizes and not aligned:
-        raise Refused("its scale is none that its dims are whole multiples by; give it a size")
+    ratios = [_distance(*one, aligned=aligned) for one in zip(sizes, wanted, scales or [None] * count, strict=True)]
+    plain = aligned or all(abs(r * new - size) < 1e-9 * size for size, new, r in zip(sizes, wanted, ratios, strict=True))
+    if not plain or (tracing.dtype(x) is DType.FP64 and not nearest):
+        attrs |= {name: Double(ratio) for name, ratio in zip(RATIOS[-count:], ratios, strict=True)}
     if count == 1:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
         x, wanted = wide, [1, *wanted]
-    attrs |= dict(zip(("out_d", "out_h", "out_w")[-len(wanted) :], wanted, strict=True))
+    attrs |= dict(zip(SIZES[-len(wanted) :], wanted, strict=True))
     made = tracing.temp(out) if count == 1 else out
     tracing.op(_RESIZED[kind], {"X": x}, {"Out": made}, **attrs)
     if count == 1:
         with_x_shape("squeeze2", made, out, tracing, axes=[2])
+
+
+def _distance(size: int, new: int, scale: float | None, *, aligned: bool) -> float:
+    """How far neighbouring elements of a resized dim are apart in the old one."""
+    if aligned:
+        return (size - 1) / (new - 1) if new > 1 else 0.0
+    return 1 / scale if scale else size / new

@@ -95,6 +95,9 @@ IMAGES = {
     "bicubic": lambda: Images(nn.Upsample((11, 5), mode="bicubic")),
     "bilinear": lambda: Images(nn.Upsample(scale_factor=2, mode="bilinear")),
     "bilinear_aligned": lambda: Images(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)),
+    "bicubic_by_scale": lambda: Images(nn.Upsample(scale_factor=(1.7, 0.6), mode="bicubic")),
+    "bilinear_by_scale": lambda: Images(nn.Upsample(scale_factor=1.3, mode="bilinear")),
+    "bilinear_line": lambda: Line(nn.Upsample(scale_factor=1.3, mode="linear"), nn.Conv1d(3, 2, 2)),
     "ceil": lambda: Images(nn.MaxPool2d(3, 2, ceil_mode=True)),
     "dilated": lambda: Images(nn.Conv2d(4, 4, 3, dilation=2, groups=2), nn.MaxPool2d(2)),
     "group_norm": lambda: Images(nn.GroupNorm(2, 4)),
@@ -102,6 +105,7 @@ IMAGES = {
     "line": lambda: Line(
         nn.Conv1d(3, 4, 3, padding="same"), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(4, 2, 2, padding="same")
     ),
+    "nearest_by_scale": lambda: Images(nn.Upsample(scale_factor=1.3), nn.Upsample(scale_factor=(0.7, 2.6))),
     "nearest": lambda: Images(nn.Upsample(scale_factor=2)),
     "prelu": lambda: Images(nn.PReLU(4)),
     "reflected": lambda: Images(nn.ReflectionPad2d(2), nn.ReplicationPad2d((1, 0, 2, 0))),
@@ -115,8 +119,7 @@ def images():
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_image_layer_beside_torch(name):
-    # as in Fluid, the places of points are computed in single precision
-    assert_part_alike(images, name, most=1e-7 if name.startswith("bi") else 1e-9)
+    assert_part_alike(images, name)
 
 
 class Rows(nn.Module):
