@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
+from pstranspile.frontends.torch import scattered  # noqa: F401
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.held import Held

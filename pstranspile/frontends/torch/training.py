@@ -436,6 +436,10 @@ _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeErro
 """The exceptions that a reader raises for arguments of an operator that it does not expect."""
 
 
+_OF_A_RUN = "it depends on a size that a run knows"
+"""What is said where torch itself raises, because a size follows from the data."""
+
+
 def translated(graph: Captured, model: Any) -> Tracing:
     """The forward program of a graph.
 
@@ -455,7 +459,8 @@ def translated(graph: Captured, model: Any) -> Tracing:
                     lost.add(node.name)
                     continue
                 _read(node, tracing)
-        except (Refused, ShapeError, *_MALFORMED) as reason:
+        except (Refused, ShapeError, *_MALFORMED, RuntimeError) as problem:
+            reason = _OF_A_RUN if isinstance(problem, RuntimeError) else problem
             lost.add(node.name)
             stack = node.meta.get("stack_trace")
             location = user_place(stack) or user_line(stack)

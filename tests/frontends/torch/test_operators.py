@@ -32,6 +32,20 @@ def _accumulated(a):
     return torch.zeros_like(a).index_put((places,), a[:4], accumulate=True) + a.index_add(1, places, a[:, :4])
 
 
+def _places(a):
+    """Places among the columns or the first rows, some of them several times."""
+    return (torch.arange(6) // 2 + (a.detach() > 0)).clamp(max=4)
+
+
+def _diagonals(a):
+    square = (a.T @ a) / 10
+    square.diagonal().add_(-1).pow_(2)
+    square.diagonal(2).mul_(3.0)
+    square.diagonal(-1).zero_()
+    cubes = a.view(-1, 2, 3).diagonal(1, -2, 2).sum(-1, keepdim=True) * a[:, :5].T.diagonal(-1)[0]
+    return a @ square + a * a[:3].diagonal_scatter(a[3, :3], 3)[0] + cubes
+
+
 def _whole(a):
     """Whole numbers from -9 to 9."""
     return (a.detach() * 5).round().clamp(-9, 9).long()
@@ -127,6 +141,9 @@ REDUCTIONS = {
     "norm": lambda a: a / a.norm(dim=1, keepdim=True) + functional.normalize(a, p=1.0),
     "prod": lambda a: a.prod(1, keepdim=True) + a,
     "softmax": lambda a: a.softmax(0) + a.softmax(-1),
+    "softmax_type": lambda a: (
+        a * a.float().softmax(-1, dtype=a.dtype) + a.int().softmax(0, dtype=a.dtype) * a.log_softmax(0, dtype=a.dtype)
+    ),
     "sort": lambda a: a.sort(1)[0] + a.sort(1, descending=True).values * a,
     "std": lambda a: a - a.std(0),
     "sum": lambda a: a / a.sum(),
@@ -153,6 +170,7 @@ DIMS = {
     "chunk": lambda a: torch.cat(a.chunk(2, 1)[::-1], 1),
     "detach": lambda a: a * a.detach(),
     "diagonal": lambda a: (a @ a.T).diagonal()[:, None] * a,
+    "diagonals": _diagonals,
     "diff": lambda a: functional.pad(a.diff(dim=1), (0, 1)),
     "einsum": lambda a: torch.einsum("bi,bj->bij", a, a).mean(2) + torch.einsum("bi,bi->b", a, a)[:, None],
     "eye": lambda a: a @ torch.eye(6, dtype=a.dtype),
@@ -207,9 +225,18 @@ INDICES = {
     "mask_columns": lambda a: a[:, torch.tensor([True, False] * 3)].repeat(1, 2),
     "masked_fill": lambda a: a.masked_fill(a < 0, -1.0),
     "maximum": lambda a: torch.maximum(a, a.flip(1)),
+    "nonzero": lambda a: a + a[torch.cat([(a[:, 0] > 0).nonzero().squeeze(1), _again(a)])].sum(0) * 0.1,
     "one_hot": lambda a: functional.one_hot(a.argmax(1), 6) * a,
     "scatter": lambda a: torch.zeros_like(a).scatter(1, (a > 0).long(), 1.0) * a,
     "scatter_reduce": lambda a: torch.zeros_like(a).scatter_reduce(1, (a > 0).long(), a, "sum") + a,
+    "scatter_extremes": lambda a: sum(
+        torch.zeros_like(a).scatter_reduce(dim, _places(a), a.round(decimals=1) + a, how, include_self=own) * a
+        for dim, how, own in ((0, "amax", False), (1, "amin", True), (1, "amax", True), (0, "amin", False))
+    ),
+    "scatter_means": lambda a: sum(
+        a.flip(1).scatter_reduce(1, _places(a)[:, :5], a[:, :5], how, include_self=own)
+        for how, own in (("mean", False), ("mean", True), ("sum", False))
+    ),
     "searchsorted": lambda a: a * torch.searchsorted(a.detach().sort(1)[0], a.detach(), right=True),
     "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
     "set_item": _set,
