@@ -124,6 +124,19 @@ def _ldexp(x: Any, exponent: Any) -> Any:
     return x * _torch().exp2(exponent.to(x.dtype))
 
 
+@defines("hardsigmoid.default", needed=lambda node: "float64" in str(node.meta["val"].dtype))
+def _hardsigmoid(x: Any) -> Any:
+    """(x + 3) / 6 between 0 and 1; its gradient is a sixth in single precision, also for numbers in double."""
+    torch = _torch()
+    made = (x + 3).clamp(0, 6) / 6
+    inside = torch.where((x > -3) & (x < 3), x, torch.zeros_like(x)) * _SIXTH
+    return (made - inside).detach() + inside
+
+
+_SIXTH = float.fromhex("0x1.555556p-3")
+"""A sixth in single precision."""
+
+
 @defines("angle.default")
 def _angle(x: Any) -> Any:
     """Pi for numbers below 0, else 0; NaN stays NaN."""
@@ -369,6 +382,52 @@ def _safe_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
     return torch.where(hidden, torch.zeros_like(shares), shares)
 
 
+# Norms.
+
+
+@defines("instance_norm.default", needed=lambda node: node.args[3] is not None)
+def _instance_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    _cudnn: bool,
+) -> Any:
+    """A norm of each image's channels, which keeps the means of the images' statistics; in evaluation by those."""
+    axes = tuple(range(2, x.dim()))
+    shape = [x.shape[1], *[1] * (x.dim() - 2)]
+    if not use_input_stats:
+        made = (x - mean.reshape(shape)) / _torch().sqrt(variance + eps).reshape(shape)
+    else:
+        here = x.mean(axes, True)
+        spread = (x - here).square().mean(axes, True)
+        made = (x - here) / _torch().sqrt(spread + eps)
+        size = math.prod(x.shape[2:])
+        share = max(momentum, 0.0)  # no momentum is none here: nothing is kept
+        for kept, new, factor in ((mean, here, 1.0), (variance, spread, size / max(size - 1, 1))):
+            if kept is None:
+                continue
+            kept.copy_(kept * (1 - share) + new.detach().flatten(1).mean(0) * (share * factor))
+    made = made if weight is None else made * weight.reshape(shape)
+    return made if bias is None else made + bias.reshape(shape)
+
+
+# Repeated elements.
+
+
+@defines("repeat_interleave.self_int", needed=lambda node: _argument(node, 2, "dim") is None)
+def _repeat_interleave(x: Any, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Any:
+    """Elements, each of them several times: of all dims, as a list, without `dim`."""
+    x = x.flatten() if dim is None else x
+    axis = 0 if dim is None else dim % x.dim()
+    wide = x.unsqueeze(axis + 1)
+    return wide.expand(*[repeats if at == axis + 1 else -1 for at in range(wide.dim())]).flatten(axis, axis + 1)
+
+
 # Images.
 
 
@@ -458,14 +517,38 @@ def _adaptive_mean(x: Any, output_size: Any) -> Any:
     return _in_parts(x, output_size, lambda part, axis: part.mean(axis, True))
 
 
+@defines("adaptive_max_pool3d.default")
+def _adaptive_most(x: Any, output_size: Any) -> tuple[Any, Any]:
+    """The largest element of each part, and its place in the image: of equal ones the first, which gets the
+    gradient.
+    """
+    torch, wanted = _torch(), _pairs(output_size, 3)
+    image = x.shape[x.dim() - 3 :]
+    places = torch.arange(math.prod(image), device=x.device).reshape(image).expand(x.shape)
+    for at in (2, 1, 0):  # of equal ones, those in the same row are told apart first
+        axis = x.dim() - 3 + at
+        found: list[Any] = []
+        where: list[Any] = []
+        for start, stop in _bounds(x.shape[axis], wanted[at]):
+            most, which = x.narrow(axis, start, stop - start).max(axis, True)
+            found.append(most)
+            where.append(places.narrow(axis, start, stop - start).gather(axis, which))
+        x, places = torch.cat(found, axis), torch.cat(where, axis)
+    return x, places
+
+
+def _bounds(size: int, count: int) -> list[tuple[int, int]]:
+    """Where the parts of a dim begin and end: at floor(i n / m) and ceil((i + 1) n / m)."""
+    count = count or size
+    return [(place * size // count, -(-(place + 1) * size // count)) for place in range(count)]
+
+
 def _in_parts(x: Any, output_size: Any, combine: Callable[[Any, int], Any]) -> Any:
-    """Each of the last dims in parts that begin at floor(i n / m) and end at ceil((i + 1) n / m)."""
+    """Each of the last dims in parts (`_bounds`)."""
     torch, wanted = _torch(), _pairs(output_size, 3)
     for at, count in enumerate(wanted):
         axis = x.dim() - len(wanted) + at
-        size = x.shape[axis]
-        count = count or size
-        bounds = [(place * size // count, -(-(place + 1) * size // count)) for place in range(count)]
+        bounds = _bounds(x.shape[axis], count)
         parts = [combine(x.narrow(axis, start, stop - start), axis) for start, stop in bounds]
         x = torch.cat(parts, axis) if len(parts) > 1 else parts[0]
     return x

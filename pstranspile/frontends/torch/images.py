@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.frontends.onnx.graph import Refused
@@ -34,8 +34,10 @@ class _Filter(NamedTuple):
 
 @aten("conv1d", "conv2d", "conv3d", "convolution")
 def _convolution(node: Any, tracing: Tracing, out: str) -> None:
-    count = len(tracing.dims(tracing.value(node.args[1]))) - 2
-    x = _of_batch(node, count, tracing)
+    _of_batch(_convolution_of, len(tracing.dims(tracing.value(node.args[1]))) - 2, node, tracing, out)
+
+
+def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
     stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
     dilation, groups = _each(argument(node, 5, "dilation", 1), count), argument(node, 6, "groups", 1)
     if node.target.__name__.startswith("convolution"):
@@ -54,18 +56,23 @@ def _convolution(node: Any, tracing: Tracing, out: str) -> None:
     _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
 
 
-def _of_batch(node: Any, count: int, tracing: Tracing) -> str:
-    """The images that are the first argument of a node. Raises Refused if they have no batch dim."""
+def _of_batch(reader: Callable[[Any, int, str, Tracing, str], None], count: int, node: Any, tracing: Tracing, out: str) -> None:
+    """Has `reader` read a node of images with `count` spatial dims. A single image is a batch of one for it."""
     x = tracing.value(node.args[0])
-    if len(tracing.dims(x)) != count + 2:
-        raise Refused("its image has no dim of the batch")
-    return x
+    if len(tracing.dims(x)) == count + 2:
+        reader(node, count, x, tracing, out)
+        return
+    with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[0])
+    reader(node, count, wide, tracing, made := tracing.temp(out))
+    with_x_shape("squeeze2", made, out, tracing, axes=[0])
 
 
 @aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
-    count = len(tracing.dims(tracing.value(node.args[1]))) - 2
-    x = _of_batch(node, count, tracing)
+    _of_batch(_conv_transpose_of, len(tracing.dims(tracing.value(node.args[1]))) - 2, node, tracing, out)
+
+
+def _conv_transpose_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
     stride, padding, dilation = (
         _each(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))
     )
@@ -80,7 +87,7 @@ def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] 
     """
     if not any(_each(outside, count)):
         return None
-    sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[2:]
+    sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[-count:]
     if any(map(is_code, sizes)):
         raise Refused("it has output_padding, and images of dims that a run knows")
     return sizes
@@ -124,8 +131,13 @@ class _Window(NamedTuple):
 @aten("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "max_pool3d", "avg_pool3d")
 def _pool(node: Any, tracing: Tracing, out: str) -> None:
     name = node.target.__name__.split(".")[0]
-    count = int(name[8])
-    x, size = _of_batch(node, count, tracing), _each(node.args[1], count)
+    _of_batch(_pool_of, int(name[8]), node, tracing, out)
+    if name.endswith("indices"):
+        tracing.parts[node.name] = [out, None]
+
+
+def _pool_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
+    size, name = _each(node.args[1], count), node.target.__name__
     stride = _each(argument(node, 2, "stride") or size, count)
     window = _Window(size, stride, _each(argument(node, 3, "padding", 0), count))
     average = name.startswith("avg")
@@ -139,8 +151,6 @@ def _pool(node: Any, tracing: Tracing, out: str) -> None:
             raise Refused("it has ceil_mode, whose windows past the end are counted otherwise")
         attrs["ceil_mode"] = True
     pooled(x, window, out, attrs, tracing)
-    if name.endswith("indices"):
-        tracing.parts[node.name] = [out, None]
 
 
 def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:

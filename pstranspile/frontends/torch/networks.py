@@ -371,9 +371,7 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     sizes = sizes_of(x, tracing)
     if kind == "instance_norm":
-        scale, bias, running = node.args[1], node.args[2], node.args[3]
-        if running is not None:
-            raise Refused("it is an instance norm with running statistics")
+        scale, bias = node.args[1], node.args[2]
         made = normed(x, [*range(2, len(sizes))], float(node.args[7]), tracing)
     else:
         if kind == "native_group_norm":

@@ -119,9 +119,7 @@ def repeated(x: str, out: str, times: Sequence[int], tracing: Tracing) -> None:
 
 @aten("repeat_interleave.self_int")
 def _interleave(node: Any, tracing: Tracing, out: str) -> None:
-    x, times, axis = tracing.value(node.args[0]), tracing.number_of(node.args[1]), argument(node, 2, "dim")
-    if axis is None:
-        raise Refused("it repeats the elements of all dims; give it a dim")
+    x, times, axis = tracing.value(node.args[0]), tracing.number_of(node.args[1]), int(argument(node, 2, "dim"))
     sizes = sizes_of(x, tracing)
     axis %= len(sizes)
     with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[axis + 1])

@@ -88,6 +88,34 @@ class Line(nn.Module):
         return (self.layers(image[:, :, 0]) ** 2).mean()
 
 
+class Volumes(nn.Module):
+    reads = ("image",)
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv3d(1, 2, 1), *layers)
+
+    def forward(self, image):
+        made = self.layers((image.unsqueeze(1) * 2).round())
+        return (made * torch.arange(made.shape[-2], dtype=made.dtype)[:, None]).mean()
+
+
+class Single(nn.Module):
+    """Layers of an image that is in no batch, and of a batch's rows as its channels."""
+
+    reads = ("image",)
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.back = nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1)
+        self.line = nn.Conv1d(3, 2, 3)
+
+    def forward(self, image):
+        one = functional.max_pool2d(self.back(self.first(image[0])), 3, 2, ceil_mode=True)
+        rows = functional.avg_pool1d(functional.max_pool1d(image.flatten(1), 3), 2)
+        return one.square().mean() + (rows[0] * self.line(image[1, :, 0]).sum()).mean()
+
+
 IMAGES = {
     "adaptive": lambda: Images(nn.AdaptiveAvgPool2d(3), nn.AdaptiveMaxPool2d(2)),
     "average": lambda: Images(nn.AvgPool2d(3, 2, padding=1, count_include_pad=False)),
@@ -101,7 +129,11 @@ IMAGES = {
     "ceil": lambda: Images(nn.MaxPool2d(3, 2, ceil_mode=True)),
     "dilated": lambda: Images(nn.Conv2d(4, 4, 3, dilation=2, groups=2), nn.MaxPool2d(2)),
     "group_norm": lambda: Images(nn.GroupNorm(2, 4)),
+    "instance_norm_evaluated": lambda: Images(nn.InstanceNorm2d(4, track_running_stats=True).eval()),
+    "instance_norm_kept": lambda: Images(nn.InstanceNorm2d(4, affine=True, track_running_stats=True, momentum=0.3)),
+    "instance_norm_not_kept": lambda: Images(nn.InstanceNorm2d(4, track_running_stats=True, momentum=None)),
     "instance_norm": lambda: Images(nn.InstanceNorm2d(4, affine=True)),
+    "largest_of_parts": lambda: Volumes(nn.AdaptiveMaxPool3d((2, 3, 1)), nn.AdaptiveMaxPool3d((1, 2, None))),
     "line": lambda: Line(
         nn.Conv1d(3, 4, 3, padding="same"), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(4, 2, 2, padding="same")
     ),
@@ -109,6 +141,7 @@ IMAGES = {
     "nearest": lambda: Images(nn.Upsample(scale_factor=2)),
     "prelu": lambda: Images(nn.PReLU(4)),
     "reflected": lambda: Images(nn.ReflectionPad2d(2), nn.ReplicationPad2d((1, 0, 2, 0))),
+    "single": Single,
     "transposed": lambda: Images(nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1)),
 }
 
@@ -190,6 +223,8 @@ SEQUENCES = {
     "gru_deep": lambda: Recurrent(nn.GRU(8, 5, 2, batch_first=True, bidirectional=True, bias=False)),
     "layer_norm": lambda: Rows(nn.LayerNorm(6)),
     "lstm": lambda: Recurrent(nn.LSTM(8, 5, batch_first=True)),
+    "lstm_projected": lambda: Recurrent(nn.LSTM(8, 5, 2, batch_first=True, proj_size=3, bidirectional=True)),
+    "lstm_projected_plain": lambda: Recurrent(nn.LSTM(8, 5, proj_size=4, bias=False)),
     "lstm_deep": lambda: Recurrent(nn.LSTM(8, 5, 2, batch_first=True, bidirectional=True)),
     "rms_norm": lambda: Rows(nn.RMSNorm(6)),
     "rnn": lambda: Recurrent(nn.RNN(8, 5, batch_first=True, nonlinearity="relu")),
