@@ -163,7 +163,14 @@ def _exported_step(
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
-        with warnings.catch_warnings(), _quiet(), _marked(torch, model), torch.enable_grad(), inline_checkpoints(torch):
+        with (
+            warnings.catch_warnings(),
+            _quiet(),
+            _marked(torch, model),
+            torch.enable_grad(),
+            inline_checkpoints(torch),
+            _sized_alignments(torch),
+        ):
             warnings.simplefilter("ignore")
             try:
                 exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
@@ -369,6 +376,30 @@ def step_of(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, p
     step = Step()
     step.model = model
     return step
+
+
+@contextmanager
+def _sized_alignments(torch: Any) -> Generator[None]:
+    """Has torch know the dims of what `ctc_loss` makes inside the block; its own export takes them to depend on data.
+
+    A torch without the table of such rules is left as it is.
+    """
+    table = getattr(torch_library("torch._subclasses.fake_impls"), "op_implementations_dict", None)
+    operators = [getattr(torch.ops.aten._ctc_loss, name) for name in ("default", "Tensor")]
+    added = [] if table is None else [one for one in operators if one not in table]
+
+    def made(_mode: Any, _function: Any, scores: Any, labels: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+        steps, rows = scores.shape[:2] if scores.dim() == 3 else (scores.shape[0], 1)
+        each = scores.new_empty((rows,))
+        return each, scores.new_empty((rows, steps, 2 * labels.shape[-1] + 1))
+
+    for one in added:
+        cast("dict[Any, Any]", table)[one] = made
+    try:
+        yield
+    finally:
+        for one in added:
+            del cast("dict[Any, Any]", table)[one]
 
 
 CUMULATIVE = -1.0

@@ -370,6 +370,30 @@ def _multilabel_margin(x: Any, target: Any, reduction: int = 1) -> Any:
     return _margins(x, target, reduction)[0]
 
 
+@defines("ctc_loss.Tensor")
+def _ctc_loss(
+    scores: Any,
+    labels: Any,
+    steps: Any,
+    sizes: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    """The loss of label sequences without an alignment; infinite where there are too few steps for the labels, of
+    which equal neighbours need one between them.
+    """
+    torch = _torch()
+    each = torch.ops.aten._ctc_loss.Tensor(scores, labels, steps, sizes, blank, True)[0]
+    if not zero_infinity and labels.dim() == 2:
+        places = torch.arange(1, labels.shape[1], device=labels.device)
+        same = (labels[:, 1:] == labels[:, :-1]) & (places < sizes.unsqueeze(1))
+        each = torch.where(steps < sizes + same.sum(1), torch.full_like(each, math.inf), each)
+    if reduction == 1:
+        return (each / sizes.clamp(min=1).to(each.dtype)).mean()
+    return each.sum() if reduction == 2 else each
+
+
 # Attention.
 
 

@@ -14,13 +14,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.frontends.torch.held import Held
-from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, user_line
+from pstranspile.frontends.torch.refusals import CALLED, calling_line, is_own, line_of, user_line
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.warned import warn_at
-
-CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
-"""What is said of a model that torch itself must call."""
 
 _NEAR = 64
 """How far losses may be apart where only the order of sums differs, in relative roundings of their type."""

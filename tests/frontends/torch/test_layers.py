@@ -2,6 +2,8 @@
 
 import pytest
 
+from pstranspile.frontends.torch.training import trace
+from pstranspile.ir.diagnostics import DiagnosticError
 from tests.frontends.torch.beside import ROWS, assert_part_alike, trained
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -50,6 +52,57 @@ LOSSES = {
     "smooth_l1": lambda a, y, c, f: functional.smooth_l1_loss(a, y, beta=0.5),
     "triplet": lambda a, y, c, f: functional.triplet_margin_loss(a, y, y.flip(0)),
 }
+
+
+class Alignment(nn.Module):
+    reads = ("words", "labels", "steps", "sizes")
+
+    def __init__(self, **options):
+        super().__init__()
+        self.scores, self.options = nn.Linear(5, 7), options
+
+    def forward(self, words, labels, steps, sizes):
+        scores = self.scores(words).log_softmax(2).transpose(0, 1)
+        return functional.ctc_loss(scores, labels, steps, sizes, **self.options).mean()
+
+
+ALIGNMENTS = {
+    "mean": Alignment,
+    "sum": lambda: Alignment(reduction="sum"),
+    "each": lambda: Alignment(reduction="none", zero_infinity=True),
+}
+
+
+def alignments():
+    def batch():
+        drawn = {"words": torch.randn(ROWS, 9, 5), "labels": torch.randint(1, 7, (ROWS, 4))}
+        return drawn | {"steps": torch.randint(7, 10, (ROWS,)), "sizes": torch.randint(1, 5, (ROWS,))}
+
+    return {name: make() for name, make in ALIGNMENTS.items()}, batch
+
+
+@pytest.mark.parametrize("name", ALIGNMENTS)
+def test_label_sequences_beside_torch(name):
+    assert_part_alike(alignments, name)
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (lambda s, y, n, k: functional.ctc_loss(s * 2, y, n, k), "its scores are no log_softmax"),
+        (lambda s, y, n, k: functional.ctc_loss(s, y[0], n, k), "its labels are one list; give a matrix"),
+    ],
+)
+def test_an_alignment_that_is_not_translated_is_refused_at_its_line(loss, says):
+    model = nn.Linear(5, 7)
+    given = torch.randn(4, 9, 5), torch.randint(1, 7, (4, 4)), torch.full((4,), 9), torch.full((4,), 1)
+    with pytest.raises(DiagnosticError, match=rf"test_layers\.py:\d+:\d+: error\[torch-op\]: aten._ctc_loss.*{says}"):
+        trace(
+            model,
+            given,
+            loss=lambda m, x, *rest: loss(m(x).log_softmax(2).transpose(0, 1), *rest).sum(),
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        )
 
 
 def losses():
