@@ -14,7 +14,8 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from pstranspile.frontends.torch import scattered  # noqa: F401
+# Both register definitions, which DEFINITIONS holds.
+from pstranspile.frontends.torch import scattered, solved  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.held import Held
@@ -533,7 +534,9 @@ def _with_own(made: Captured, model: Any, held: Held) -> Captured:
     taken = {name: own[place] for name, one in made.constants.items() if (place := _memory(one)) in own}
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     for _, name in taken.values():
-        others = [path for path, one in held.tensors() if one is not tensors[name] and _memory(one) == _memory(tensors[name])]
+        others = [
+            path for path, one in held.tensors() if one is not tensors[name] and _memory(one) == _memory(tensors[name])
+        ]
         if others:
             message = f"{others[0]} is a tensor with the memory of {name}, which no graph shows"
             near = f"the step may take {name} itself, or {name}.detach(), which it makes"

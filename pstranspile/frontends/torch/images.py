@@ -56,7 +56,9 @@ def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -
     _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
 
 
-def _of_batch(reader: Callable[[Any, int, str, Tracing, str], None], count: int, node: Any, tracing: Tracing, out: str) -> None:
+def _of_batch(
+    reader: Callable[[Any, int, str, Tracing, str], None], count: int, node: Any, tracing: Tracing, out: str
+) -> None:
     """Has `reader` read a node of images with `count` spatial dims. A single image is a batch of one for it."""
     x = tracing.value(node.args[0])
     if len(tracing.dims(x)) == count + 2:
@@ -231,7 +233,9 @@ def _resized(node: Any, tracing: Tracing, out: str) -> None:
         raise Refused("its images have dims that a run knows")
     attrs: dict[str, object] = {"align_corners": aligned, "align_mode": 0, "interp_method": _RESIZED[kind][:-7]}
     ratios = [_distance(*one, aligned=aligned) for one in zip(sizes, wanted, scales or [None] * count, strict=True)]
-    plain = aligned or all(abs(r * new - size) < 1e-9 * size for size, new, r in zip(sizes, wanted, ratios, strict=True))
+    plain = aligned or all(
+        abs(r * new - size) < 1e-9 * size for size, new, r in zip(sizes, wanted, ratios, strict=True)
+    )
     if not plain or (tracing.dtype(x) is DType.FP64 and not nearest):
         attrs |= {name: Double(ratio) for name, ratio in zip(RATIOS[-count:], ratios, strict=True)}
     if count == 1:

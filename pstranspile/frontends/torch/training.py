@@ -561,6 +561,10 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     tracing.names[node.name] = name
 
 
+_ITEM = "it makes a number of Python of what a run computes; the tensor does as well, without .item()"
+_INSTEAD = {"_local_scalar_dense": _ITEM, "item": _ITEM}
+"""What is said of some operators that are not translated."""
+
 _NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
 """Python's operations on sizes that are translated, by function name."""
 
@@ -585,7 +589,7 @@ def _read(node: Any, tracing: Tracing) -> None:
     elif not name.startswith(("_assert", "sym_constrain", "_check")):
         reader = reader_of(name)
         if reader is None:
-            raise Refused("it is not translated")
+            raise Refused(_INSTEAD.get(name.split(".")[0], "it is not translated"))
         reader(node, tracing, tracing.begin(node))
 
 

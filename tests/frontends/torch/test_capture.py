@@ -167,3 +167,25 @@ def test_a_tensor_with_the_memory_of_a_parameter_is_refused():
     model = Listed(lambda weight: weight.detach())
     with pytest.raises(DiagnosticError, match=r"punished is a tensor with the memory of scores\.weight"):
         pt.trace(model, (torch.randn(ROWS, 4),), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def branching(model, x):
+    made = model(x).mean()
+    return made * 2 if made > 0 else made
+
+
+def of_a_number(model, x):
+    return model(x).mean() * model(x).sum().item()
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (branching, r"\d+:\d+: error\[torch-export\].*its code branches on a number that a run(.|\n)*step=.torch"),
+        (of_a_number, r"\d+:\d+: error\[torch-op\]: aten._local_scalar_dense: it makes a number of Python of what"),
+    ],
+)
+def test_what_needs_a_number_of_a_run_is_refused_with_what_to_do(loss, says):
+    model = torch.nn.Linear(4, 4)
+    with pytest.raises(DiagnosticError, match=rf"test_capture\.py:{says}"):
+        pt.trace(model, (torch.randn(ROWS, 4),), loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

@@ -208,6 +208,13 @@ def test_image_layer_beside_torch(name):
     assert_part_alike(images, name)
 
 
+def test_images_are_resized_by_a_scale_in_single_precision():
+    layers = Images(nn.Upsample(scale_factor=1.3, mode="bilinear"), nn.Upsample(scale_factor=(0.7, 2.6)))
+    made = trained(layers, lambda: (torch.randn(ROWS, 3, 8, 8),), double=False)
+    assert made.apart() < 1e-5
+    assert made.losses_apart() < 1e-5
+
+
 class Rows(nn.Module):
     reads = ("x",)
 

@@ -137,7 +137,10 @@ def test_a_function_that_is_all_under_autocast_is_refused_at_its_line():
 
 
 def test_a_trace_under_autocast_is_refused_at_its_line():
-    with torch.autocast("cpu"), pytest.raises(DiagnosticError, match="traced under torch.autocast, which computes in b"):
+    with (
+        torch.autocast("cpu"),
+        pytest.raises(DiagnosticError, match=r"traced under torch\.autocast, which computes in b"),
+    ):
         traced(Part(whole))
 
 

@@ -205,6 +205,46 @@ DIMS = {
     "unbind": lambda a: torch.stack([p * 2 for p in a.unbind(1)], 1),
     "view": lambda a: a.view(-1).view(a.shape[0], 2, 3).flatten(1),
 }
+
+
+def _of_three(function):
+    """A function of three columns, as one of six."""
+    return lambda a: torch.cat([function(a[:, :3]), a[:, 3:]], 1)
+
+
+def _squares(a):
+    """Symmetric matrices with positive eigenvalues, one for each row, and one without symmetry."""
+    of_rows = torch.einsum("ri,rj->rij", a, a) * 0.3 + torch.eye(3, dtype=a.dtype)
+    return of_rows, torch.roll(a.T @ a, 1, 0) + a[0].diag()
+
+
+def _triangles(a):
+    rows, one = _squares(a)
+    made = torch.linalg.solve_triangular(rows, a[:, :, None], upper=False)[..., 0]
+    return made + torch.linalg.solve_triangular(one, a, upper=True, left=False, unitriangular=True) * 0.01
+
+
+def _density(a):
+    rows = torch.distributions.MultivariateNormal(a, _squares(a)[0], validate_args=False)
+    return a * rows.log_prob(a.flip(1))[:, None]
+
+
+def _logs(a):
+    rows, one = _squares(a)
+    return a * torch.logdet(rows)[:, None] + torch.stack(torch.slogdet(one))[1]
+
+
+MATRICES = {
+    "cholesky": lambda a: torch.linalg.cholesky(_squares(a)[0]).sum(1),
+    "density": _density,
+    "determinant": lambda a: torch.linalg.det(_squares(a)[0])[:, None] * a.tanh() + _squares(a)[1].div(9).det(),
+    "inverse": lambda a: torch.linalg.inv(_squares(a)[1])[0] + torch.inverse(_squares(a)[0])[:, :, 1],
+    "log_determinant": _logs,
+    "solution": lambda a: torch.linalg.solve(_squares(a)[1], a.T).T + torch.linalg.solve(_squares(a)[1], a, left=False),
+    "solution_of_rows": lambda a: torch.linalg.solve(_squares(a)[0], a),
+    "triangles": _triangles,
+}
+MATRICES = {name: _of_three(function) for name, function in MATRICES.items()}
 INDICES = {
     "accumulate": _accumulated,
     "bucketize": lambda a: a * torch.bucketize(a.detach(), torch.tensor([-0.5, 0.0, 0.5], dtype=a.dtype)),
@@ -265,10 +305,10 @@ def family_of(functions):
     return family
 
 
-FAMILIES = [family_of(functions) for functions in (FUNCTIONS, REDUCTIONS, DIMS, INDICES)]
+FAMILIES = [family_of(functions) for functions in (FUNCTIONS, REDUCTIONS, DIMS, MATRICES, INDICES)]
 CASES = [
     pytest.param(family, name, id=name)
-    for family, functions in zip(FAMILIES, (FUNCTIONS, REDUCTIONS, DIMS, INDICES), strict=True)
+    for family, functions in zip(FAMILIES, (FUNCTIONS, REDUCTIONS, DIMS, MATRICES, INDICES), strict=True)
     for name in functions
 ]
 
