@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.frontends.onnx.graph import Refused
@@ -34,7 +34,10 @@ class _Filter(NamedTuple):
 
 @aten("conv1d", "conv2d", "conv3d", "convolution")
 def _convolution(node: Any, tracing: Tracing, out: str) -> None:
-    _of_batch(_convolution_of, len(tracing.dims(tracing.value(node.args[1]))) - 2, node, tracing, out)
+    count = len(tracing.dims(tracing.value(node.args[1]))) - 2
+    x, made = _as_batch(node, count, out, tracing)
+    _convolution_of(node, count, x, tracing, made)
+    _finish(made, out, tracing)
 
 
 def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
@@ -56,22 +59,29 @@ def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -
     _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
 
 
-def _of_batch(
-    reader: Callable[[Any, int, str, Tracing, str], None], count: int, node: Any, tracing: Tracing, out: str
-) -> None:
-    """Has `reader` read a node of images with `count` spatial dims. A single image is a batch of one for it."""
+def _as_batch(node: Any, count: int, out: str, tracing: Tracing) -> tuple[str, str]:
+    """The images of a node with `count` spatial dims, and the variable that gets what is made of them: `out`, or
+    another for a single image, which is a batch of one.
+    """
     x = tracing.value(node.args[0])
     if len(tracing.dims(x)) == count + 2:
-        reader(node, count, x, tracing, out)
-        return
+        return x, out
     with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[0])
-    reader(node, count, wide, tracing, made := tracing.temp(out))
-    with_x_shape("squeeze2", made, out, tracing, axes=[0])
+    return wide, tracing.temp(out)
+
+
+def _finish(made: str, out: str, tracing: Tracing) -> None:
+    """`out` is what was made of a batch, or of a single image without the dim of a batch."""
+    if made != out:
+        with_x_shape("squeeze2", made, out, tracing, axes=[0])
 
 
 @aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
-    _of_batch(_conv_transpose_of, len(tracing.dims(tracing.value(node.args[1]))) - 2, node, tracing, out)
+    count = len(tracing.dims(tracing.value(node.args[1]))) - 2
+    x, made = _as_batch(node, count, out, tracing)
+    _conv_transpose_of(node, count, x, tracing, made)
+    _finish(made, out, tracing)
 
 
 def _conv_transpose_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
@@ -133,7 +143,10 @@ class _Window(NamedTuple):
 @aten("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "max_pool3d", "avg_pool3d")
 def _pool(node: Any, tracing: Tracing, out: str) -> None:
     name = node.target.__name__.split(".")[0]
-    _of_batch(_pool_of, int(name[8]), node, tracing, out)
+    count = int(name[8])
+    x, made = _as_batch(node, count, out, tracing)
+    _pool_of(node, count, x, tracing, made)
+    _finish(made, out, tracing)
     if name.endswith("indices"):
         tracing.parts[node.name] = [out, None]
 
