@@ -37,6 +37,7 @@ them; `step="torch"` has PyTorch make the step:
 
 - a `torch.autograd.Function`, whose backward is Python;
 - a hook on the gradient of a tensor, a parameter or a module;
+- `torch.autocast`, unless it is disabled: the values of a program are f32 or f64;
 - `torch.inference_mode()`, and a write under `no_grad()` into a tensor that has a gradient;
 - numbers that Python's `random` or `np.random` draws;
 - a state that is no buffer (`self.count += 1`), if a second step of PyTorch's on the same batch has another loss. If

@@ -203,7 +203,7 @@ class Differing(NamedTuple):
     first: Mapping[str, int]
     refused: str = ""
     deviations: Mapping[str, float] = FrozenMap()
-    """By name, the largest deviation of the shares from the whole batch in any step, of everything compared."""
+    """The largest deviation, by name, of the shares from the whole batch in any step, of everything compared."""
 
     def settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts of a comparison in single precision, in which differences that double precision shows to be

@@ -184,7 +184,7 @@ class _FaultyRun:
         self.books = UpdateLedger(self.cluster)
         sums = _Sums()
         self.sums = sums.of
-        """By step, the trainers whose parts went into each sum over a ring."""
+        """The trainers, by step, whose parts went into each sum over a ring."""
         for side in self.cluster.rings.values():
             side.listen(sums)
         self.gradients = Ledger()

@@ -471,7 +471,7 @@ class _Window:
         self.now: dict[Place, Value] = dict(replay.before)
         self.runs: dict[int, Evaluation] = {}
         self.rows: dict[int, dict[str, list[Value]]] = {}
-        """By trainer and table, the rows that each lookup of the trainer returned, in order. Other rows are NaN."""
+        """The rows, by trainer and table, that each lookup of the trainer returned, in order. Other rows are NaN."""
         self.looked_up: Counter[tuple[int, Place]] = Counter()
         """The number of lookups that a slice has answered, by trainer and place."""
         self.fetched: dict[int, dict[Place, Value]] = {}

@@ -57,8 +57,10 @@ def feeds_like(
 ) -> dict[str, Any]:
     """Arrays like those of an example batch, in the form of a feed file, for as many steps of `batch` rows.
 
-    There is at least a row for each of `shares` machines. Numbers have the mean and the spread of the example's; whole
-    numbers are drawn from those of the example. From a place on that is drawn for each row, these are the number that
+    There is at least a row for each of `shares` machines. Numbers have the mean and the spread of the example's and lie
+    between its smallest and its largest one; whole numbers are drawn from those of the example. Where a tensor of
+    numbers holds whole ones in every row, such as ids and labels beside other features, they are drawn from those of
+    the example at that place. From a place on that is drawn for each row, these are the number that
     the program compares them with (padding, or a label to ignore), else their smallest; some rows begin with it, too.
     Flags are set more often in some rows than in others. So rows differ in lengths and masks, as those of real data do.
     Inputs without a dim of rows are given as they are. The same arguments give the same data.
@@ -80,7 +82,7 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
         return given
     shape = (rows, *given.shape[1:])
     if given.dtype.kind == "f":
-        return random.normal(float(given.mean()), float(given.std()) or 1.0, shape).astype(given.dtype)
+        return _numbers_like(given, shape, random)
     filled = random.uniform(0.2, 1.0, rows)
     if given.dtype.kind == "b":
         return random.random(shape) < filled.reshape(rows, *[1] * (given.ndim - 1))
@@ -96,6 +98,18 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
     elif mark is not None:
         made[random.random(rows) < 0.3] = mark
     return made.astype(given.dtype)
+
+
+def _numbers_like(given: Any, shape: tuple[int, ...], random: np.random.Generator) -> Any:
+    """Floating-point numbers like those of a given array, in another number of rows."""
+    spread = float(given.std())
+    made = random.normal(float(given.mean()), spread or 1.0, shape)
+    if not spread:  # an example of zeros, for instance, says nothing of its kind
+        return made.astype(given.dtype)
+    least, most = float(given.min()), float(given.max())
+    made = np.where((made < least) | (made > most), random.uniform(least, most, shape), made)
+    drawn = np.take_along_axis(given, random.integers(0, len(given), shape), 0)
+    return np.where((given == np.floor(given)).all(0), drawn, made).astype(given.dtype)
 
 
 _COMPARING = frozenset({"equal", "not_equal", "greater_than", "less_than", "greater_equal", "less_equal"})

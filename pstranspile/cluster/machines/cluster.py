@@ -585,7 +585,7 @@ class Cluster:
 
     @property
     def meeting(self) -> Meeting:
-        """Where the trainers meet in every step."""
+        """The meeting of the trainers in every step."""
         if self.rings:
             return "ranks"
         return "servers" if self.servers and self._averages_gradients() else ""

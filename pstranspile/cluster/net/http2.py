@@ -579,7 +579,7 @@ class Http2(Reading):
         is sent; `_replies` likewise for replies.
         """
         self._answers: deque[tuple[int, int]] = deque()
-        """Likewise for answers, also those to calls that the client has reset, each with its size in bytes."""
+        """The same for answers, also those to calls that the client has reset, each with its size in bytes."""
         self._answered = 0
         """The bytes of answers that are not sent to their ends. The smallest unsent piece keeps a whole answer in
         memory.

@@ -545,7 +545,10 @@ def silent(role: str, seconds: float) -> Lost:
 
 
 def answered(role: str, actor: Any, ref: Any, patience: float) -> Any:
-    """As `got`, of a call that may take long; raises Lost, too, if the host answers no call for `patience` seconds."""
+    """The result of a call that may take long, as `got` gives it.
+
+    Raises Lost, too, if the host answers no call for `patience` seconds.
+    """
     while not ray.wait([ref], timeout=patience)[0]:
         if not ray.wait([ref, actor.done.remote()], timeout=patience)[0]:
             raise silent(role, patience)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
+from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
-from pstranspile.frontends.torch.refusals import calling_line, refusal, require_arguments
+from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 
@@ -135,7 +136,8 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
         require_shown(torch, model, trial, held)
-        return _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
+        return _with_own(made, model, held.held)
 
 
 def _exported_step(
@@ -159,7 +161,14 @@ def _exported_step(
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
-        with warnings.catch_warnings(), _quiet(), _marked(torch, model), torch.enable_grad(), inline_checkpoints(torch):
+        with (
+            warnings.catch_warnings(),
+            _quiet(),
+            _marked(torch, model),
+            torch.enable_grad(),
+            inline_checkpoints(torch),
+            _sized_alignments(torch),
+        ):
             warnings.simplefilter("ignore")
             try:
                 exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
@@ -367,6 +376,30 @@ def step_of(torch: Any, model: Any, loss: Loss | None, keys: list[str] | None, p
     return step
 
 
+@contextmanager
+def _sized_alignments(torch: Any) -> Generator[None]:
+    """Has torch know the dims of what `ctc_loss` makes inside the block; its own export takes them to depend on data.
+
+    A torch without the table of such rules is left as it is.
+    """
+    table = getattr(torch_library("torch._subclasses.fake_impls"), "op_implementations_dict", None)
+    operators = [getattr(torch.ops.aten._ctc_loss, name) for name in ("default", "Tensor")]
+    added = [] if table is None else [one for one in operators if one not in table]
+
+    def made(_mode: Any, _function: Any, scores: Any, labels: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+        steps, rows = scores.shape[:2] if scores.dim() == 3 else (scores.shape[0], 1)
+        each = scores.new_empty((rows,))
+        return each, scores.new_empty((rows, steps, 2 * labels.shape[-1] + 1))
+
+    for one in added:
+        cast("dict[Any, Any]", table)[one] = made
+    try:
+        yield
+    finally:
+        for one in added:
+            del cast("dict[Any, Any]", table)[one]
+
+
 CUMULATIVE = -1.0
 """The placeholder for `momentum=None` of a batch norm, whose running statistics are averages over all batches."""
 
@@ -487,6 +520,35 @@ def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> C
     inputs = dict(zip(given, names, strict=True))
     nodes = list(exported.graph.nodes)
     return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))
+
+
+def _with_own(made: Captured, model: Any, held: Held) -> Captured:
+    """The graph, in which parameters and buffers of the model that its code takes from a list or a closure are what
+    they are, and no constants. Raises DiagnosticError (`torch-op`) for another tensor with the memory of one.
+    """
+    own = {_memory(one): (made.parameters, name) for name, one in model.named_parameters() if one.numel()}
+    own |= {_memory(one): (made.buffers, name) for name, one in model.named_buffers() if one.numel()}
+    taken = {name: own[place] for name, one in made.constants.items() if (place := _memory(one)) in own}
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    for _, name in taken.values():
+        others = [
+            path for path, one in held.tensors() if one is not tensors[name] and _memory(one) == _memory(tensors[name])
+        ]
+        if others:
+            message = f"{others[0]} is a tensor with the memory of {name}, which no graph shows"
+            near = f"the step may take {name} itself, or {name}.detach(), which it makes"
+            raise DiagnosticError([error("torch-op", message, line_of(model), notes=[Note(near)])])
+    parameters = {name: of for name, (kind, of) in taken.items() if kind is made.parameters}
+    buffers = {name: of for name, (kind, of) in taken.items() if kind is made.buffers}
+    constants = {name: one for name, one in made.constants.items() if name not in taken}
+    return made._replace(
+        parameters={**made.parameters, **parameters}, buffers={**made.buffers, **buffers}, constants=constants
+    )
+
+
+def _memory(tensor: Any) -> tuple[Any, ...]:
+    """What two tensors of the same elements in memory have in common."""
+    return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 _PREFIX = "model."

@@ -124,6 +124,19 @@ def _ldexp(x: Any, exponent: Any) -> Any:
     return x * _torch().exp2(exponent.to(x.dtype))
 
 
+@defines("hardsigmoid.default", needed=lambda node: "float64" in str(node.meta["val"].dtype))
+def _hardsigmoid(x: Any) -> Any:
+    """(x + 3) / 6 between 0 and 1; its gradient is a sixth in single precision, also for numbers in double."""
+    torch = _torch()
+    made = (x + 3).clamp(0, 6) / 6
+    inside = torch.where((x > -3) & (x < 3), x, torch.zeros_like(x)) * _SIXTH
+    return (made - inside).detach() + inside
+
+
+_SIXTH = float.fromhex("0x1.555556p-3")
+"""A sixth in single precision."""
+
+
 @defines("angle.default")
 def _angle(x: Any) -> Any:
     """Pi for numbers below 0, else 0; NaN stays NaN."""
@@ -357,6 +370,30 @@ def _multilabel_margin(x: Any, target: Any, reduction: int = 1) -> Any:
     return _margins(x, target, reduction)[0]
 
 
+@defines("ctc_loss.Tensor")
+def _ctc_loss(
+    scores: Any,
+    labels: Any,
+    steps: Any,
+    sizes: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    """The loss of label sequences without an alignment; infinite where there are too few steps for the labels, of
+    which equal neighbours need one between them.
+    """
+    torch = _torch()
+    each = torch.ops.aten._ctc_loss.Tensor(scores, labels, steps, sizes, blank, True)[0]
+    if not zero_infinity and labels.dim() == 2:
+        places = torch.arange(1, labels.shape[1], device=labels.device)
+        same = (labels[:, 1:] == labels[:, :-1]) & (places < sizes.unsqueeze(1))
+        each = torch.where(steps < sizes + same.sum(1), torch.full_like(each, math.inf), each)
+    if reduction == 1:
+        return (each / sizes.clamp(min=1).to(each.dtype)).mean()
+    return each.sum() if reduction == 2 else each
+
+
 # Attention.
 
 
@@ -367,6 +404,52 @@ def _safe_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
     hidden = (x == -math.inf).all(dim, True)
     shares = torch.softmax(torch.where(hidden, torch.zeros_like(x), x), dim, dtype)
     return torch.where(hidden, torch.zeros_like(shares), shares)
+
+
+# Norms.
+
+
+@defines("instance_norm.default", needed=lambda node: node.args[3] is not None)
+def _instance_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    _cudnn: bool,
+) -> Any:
+    """A norm of each image's channels, which keeps the means of the images' statistics; in evaluation by those."""
+    axes = tuple(range(2, x.dim()))
+    shape = [x.shape[1], *[1] * (x.dim() - 2)]
+    if not use_input_stats:
+        made = (x - mean.reshape(shape)) / _torch().sqrt(variance + eps).reshape(shape)
+    else:
+        here = x.mean(axes, True)
+        spread = (x - here).square().mean(axes, True)
+        made = (x - here) / _torch().sqrt(spread + eps)
+        size = math.prod(x.shape[2:])
+        share = max(momentum, 0.0)  # no momentum is none here: nothing is kept
+        for kept, new, factor in ((mean, here, 1.0), (variance, spread, size / max(size - 1, 1))):
+            if kept is None:
+                continue
+            kept.copy_(kept * (1 - share) + new.detach().flatten(1).mean(0) * (share * factor))
+    made = made if weight is None else made * weight.reshape(shape)
+    return made if bias is None else made + bias.reshape(shape)
+
+
+# Repeated elements.
+
+
+@defines("repeat_interleave.self_int", needed=lambda node: _argument(node, 2, "dim") is None)
+def _repeat_interleave(x: Any, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Any:
+    """Elements, each of them several times: of all dims, as a list, without `dim`."""
+    x = x.flatten() if dim is None else x
+    axis = 0 if dim is None else dim % x.dim()
+    wide = x.unsqueeze(axis + 1)
+    return wide.expand(*[repeats if at == axis + 1 else -1 for at in range(wide.dim())]).flatten(axis, axis + 1)
 
 
 # Images.
@@ -458,14 +541,38 @@ def _adaptive_mean(x: Any, output_size: Any) -> Any:
     return _in_parts(x, output_size, lambda part, axis: part.mean(axis, True))
 
 
+@defines("adaptive_max_pool3d.default")
+def _adaptive_most(x: Any, output_size: Any) -> tuple[Any, Any]:
+    """The largest element of each part, and its place in the image: of equal ones the first, which gets the
+    gradient.
+    """
+    torch, wanted = _torch(), _pairs(output_size, 3)
+    image = x.shape[x.dim() - 3 :]
+    places = torch.arange(math.prod(image), device=x.device).reshape(image).expand(x.shape)
+    for at in (2, 1, 0):  # of equal ones, those in the same row are told apart first
+        axis = x.dim() - 3 + at
+        found: list[Any] = []
+        where: list[Any] = []
+        for start, stop in _bounds(x.shape[axis], wanted[at]):
+            most, which = x.narrow(axis, start, stop - start).max(axis, True)
+            found.append(most)
+            where.append(places.narrow(axis, start, stop - start).gather(axis, which))
+        x, places = torch.cat(found, axis), torch.cat(where, axis)
+    return x, places
+
+
+def _bounds(size: int, count: int) -> list[tuple[int, int]]:
+    """The beginnings and the ends of the parts of a dim: floor(i n / m) and ceil((i + 1) n / m)."""
+    count = count or size
+    return [(place * size // count, -(-(place + 1) * size // count)) for place in range(count)]
+
+
 def _in_parts(x: Any, output_size: Any, combine: Callable[[Any, int], Any]) -> Any:
-    """Each of the last dims in parts that begin at floor(i n / m) and end at ceil((i + 1) n / m)."""
+    """Each of the last dims in parts (`_bounds`)."""
     torch, wanted = _torch(), _pairs(output_size, 3)
     for at, count in enumerate(wanted):
         axis = x.dim() - len(wanted) + at
-        size = x.shape[axis]
-        count = count or size
-        bounds = [(place * size // count, -(-(place + 1) * size // count)) for place in range(count)]
+        bounds = _bounds(x.shape[axis], count)
         parts = [combine(x.narrow(axis, start, stop - start), axis) for start, stop in bounds]
         x = torch.cat(parts, axis) if len(parts) > 1 else parts[0]
     return x
@@ -530,3 +637,210 @@ def _pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None
             places = places.remainder(size)
         x = x.index_select(axis, places)
     return x
+
+
+# Writing into places of a tensor, and diagonals.
+
+
+def _reduces_otherwise(node: Any) -> bool:
+    """Whether a node combines what it writes otherwise than by a sum with what is there."""
+    return node.args[4] != "prod" and (node.args[4] != "sum" or not node.kwargs.get("include_self", True))
+
+
+@defines("scatter_reduce.two", needed=_reduces_otherwise)
+def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """Sums, means and extremes of what is written to each place, and of what is there with `include_self`. Elements to
+    which nothing is written stay.
+    """
+    torch = import_module("torch")
+    src = src[tuple(slice(size) for size in index.shape)]
+    counts = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(src))
+    held = x if include_self else torch.where(counts > 0, torch.zeros_like(x), x)
+    if reduce == "sum":
+        return held.scatter_add(dim, index, src)
+    if reduce == "mean":
+        total = held.scatter_add(dim, index, src)
+        many = (counts + 1 if include_self else counts.clamp(min=1)).detach()
+        return total / many if x.is_floating_point() else torch.div(total, many, rounding_mode="floor")
+    return _extremes(x, dim, index, src, counts > 0, reduce == "amax", include_self)
+
+
+def _extremes(x: Any, dim: int, index: Any, src: Any, written: Any, largest: bool, include_self: bool) -> Any:
+    """The largest or smallest element for each place; equal ones share its gradient."""
+    torch = import_module("torch")
+    order = src.detach().argsort(dim, descending=not largest)
+    order = order.gather(dim, index.gather(dim, order).argsort(dim=dim, stable=True))
+    places, values = index.gather(dim, order), src.detach().gather(dim, order)
+    size = places.shape[dim]
+    changes = places.narrow(dim, 1, size - 1) != places.narrow(dim, 0, size - 1)
+    is_last = torch.cat([changes, torch.ones_like(places.narrow(dim, 0, 1), dtype=torch.bool)], dim)
+    chosen = torch.where(is_last, values, torch.zeros_like(values))
+    found = torch.zeros_like(x).scatter_add(dim, places, chosen)
+    if include_self:
+        fixed = x.detach()
+        found = torch.where(written, torch.maximum(found, fixed) if largest else torch.minimum(found, fixed), fixed)
+    else:
+        found = torch.where(written, found, x.detach())
+    if not x.is_floating_point():
+        return found
+    is_found, gives = x == found, src == found.gather(dim, index)
+    among = is_found.to(x.dtype).scatter_add(dim, index, gives.to(x.dtype)).detach()
+    own = torch.where(is_found if include_self else ~written, x, torch.zeros_like(x))
+    added = torch.where(gives, src, torch.zeros_like(src))
+    return found + (own - own.detach()).scatter_add(dim, index, added - added.detach()) / among.clamp(min=1)
+
+
+def _no_main_diagonal(node: Any) -> bool:
+    """Whether a node takes a diagonal other than the main one of a matrix."""
+    rank, offset, *axes = node.args[0].meta["val"].dim(), *node.args[1:], *(0, 0, 1)[len(node.args) - 1 :]
+    return rank != 2 or offset != 0 or sorted(axis % rank for axis in axes) != [0, 1]
+
+
+@defines("diagonal.default", needed=_no_main_diagonal)
+def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A diagonal of the matrices of two dims, as the last dim."""
+    torch = import_module("torch")
+    turned = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = turned.shape[-2:]
+    down, right = max(-offset, 0), max(offset, 0)
+    count = min(rows - down, columns - right)
+    places = torch.arange(count, device=x.device) * (columns + 1) + (down * columns + right)
+    return turned.flatten(-2).index_select(-1, places)
+
+
+@defines("diagonal_scatter.default")
+def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A tensor with a diagonal of matrices replaced."""
+    torch = import_module("torch")
+    first, second = dim1 % x.dim(), dim2 % x.dim()
+    rows, columns = x.shape[first], x.shape[second]
+    turned = x.movedim((first, second), (-2, -1))
+    down, right = max(-offset, 0), max(offset, 0)
+    row, column = torch.arange(rows, device=x.device)[:, None], torch.arange(columns, device=x.device)[None, :]
+    if rows - down <= columns - right:  # an element for each row from `down` on
+        every = torch.constant_pad_nd(src, [down, 0]).unsqueeze(-1)
+    else:
+        every = torch.constant_pad_nd(src, [right, 0]).unsqueeze(-2)
+    made = torch.where(column - row == offset, every, turned)
+    return made.movedim((-2, -1), (first, second))
+
+
+# Square matrices: solutions of equations, inverses, determinants and triangular factors. The steps of an elimination
+# are written one after another, so the size of a matrix is a number.
+
+
+def _eliminated(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
+    """The solution of `a @ x = right` by Gauss and Jordan, the pivots, and the sign of the order of rows.
+
+    Each pivot is the largest element that is left in its column.
+    """
+    torch, size = import_module("torch"), a.shape[-1]
+    rows = torch.arange(size, device=a.device)
+    both, sign = torch.cat([a, right], -1), torch.ones_like(a[..., 0, 0])
+    pivots: list[Any] = []
+    for at in range(size):
+        chosen = both[..., at:, at].detach().abs().argmax(-1).unsqueeze(-1) + at
+        order = torch.where(rows == at, chosen, torch.where(rows == chosen, torch.full_like(chosen, at), rows))
+        both = both.gather(-2, order.unsqueeze(-1).expand(both.shape))
+        sign = torch.where(chosen.squeeze(-1) == at, sign, -sign)
+        pivots.append(both[..., at, at])
+        line = both[..., at : at + 1, :] / both[..., at : at + 1, at : at + 1]
+        own = (rows == at).unsqueeze(-1)
+        both = torch.where(own, line, both - both[..., at : at + 1] * line)
+    return both[..., size:], pivots, sign
+
+
+def _without(a: Any) -> tuple[Any, Any]:
+    """No equations: pivots and sign alone are asked for."""
+    _, pivots, sign = _eliminated(a, a[..., :0])
+    return import_module("torch").stack(pivots, -1), sign
+
+
+def _places(a: Any) -> Any:
+    """The numbers of rows that torch's own gradient would read; the gradient here is that of the elimination."""
+    torch = import_module("torch")
+    return torch.zeros(a.shape[:-1], dtype=torch.int32, device=a.device)
+
+
+def _no_errors(a: Any) -> Any:
+    """What an operator returns of its errors: none is told, and a matrix without an inverse has numbers that are
+    infinite or none.
+    """
+    torch = import_module("torch")
+    return torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
+
+
+@defines("linalg_inv.default", "inverse.default")
+def _inverse(a: Any) -> Any:
+    torch = import_module("torch")
+    one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
+    return _eliminated(a, one)[0]
+
+
+@defines("linalg_inv_ex.default")
+def _inverse_and_errors(a: Any, **_: Any) -> tuple[Any, Any]:
+    return _inverse(a), _no_errors(a)
+
+
+@defines("linalg_solve.default")
+def _solution(a: Any, right: Any, *, left: bool = True) -> Any:
+    """The solution of `a @ x = right`, or of `x @ a = right`; the right side may be a vector for each matrix."""
+    is_vector = right.dim() == 1 or right.shape == a.shape[:-1]
+    wide = right.unsqueeze(-1) if is_vector else right
+    matrix = a if left else a.mT
+    wide = wide if left or is_vector else wide.mT
+    batch = import_module("torch").broadcast_shapes(matrix.shape[:-2], wide.shape[:-2])
+    made = _eliminated(matrix.expand(*batch, *matrix.shape[-2:]), wide.expand(*batch, *wide.shape[-2:]))[0]
+    made = made if left or is_vector else made.mT
+    return made.squeeze(-1) if is_vector else made
+
+
+@defines("_linalg_solve_ex.default")
+def _solution_and_errors(a: Any, right: Any, *, left: bool = True, **_: Any) -> tuple[Any, Any, Any, Any]:
+    return _solution(a, right, left=left), a.clone(), _places(a), _no_errors(a)
+
+
+@defines("linalg_solve_triangular.default")
+def _triangular(a: Any, right: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+    """The solution for one triangle of a matrix, whose other elements are not read."""
+    torch = import_module("torch")
+    part = a.triu(1) if upper else a.tril(-1)
+    one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return _solution(part + (one if unitriangular else a * one), right, left=left)
+
+
+@defines("_linalg_det.default")
+def _determinant(a: Any) -> tuple[Any, Any, Any]:
+    pivots, sign = _without(a)
+    return pivots.prod(-1) * sign, a.clone(), _places(a)
+
+
+@defines("_linalg_slogdet.default")
+def _log_determinant(a: Any) -> tuple[Any, Any, Any, Any]:
+    """The sign of a determinant and the logarithm of its size."""
+    pivots, sign = _without(a)
+    return (sign * pivots.detach().sign().prod(-1)), pivots.abs().log().sum(-1), a.clone(), _places(a)
+
+
+@defines("linalg_cholesky.default")
+def _cholesky(a: Any, *, upper: bool = False) -> Any:
+    """The lower triangular factor of a symmetric matrix; elements on both sides of its diagonal share a gradient."""
+    torch, size = import_module("torch"), a.shape[-1]
+    rest: Any = (a + a.mT) / 2
+    columns: list[Any] = []
+    for at in range(size):
+        column = rest[..., :, at : at + 1] / rest[..., at : at + 1, at : at + 1].sqrt()
+        columns.append(torch.constant_pad_nd(column.narrow(-2, at, size - at), [0, 0, at, 0]))
+        rest = rest - columns[-1] * columns[-1].mT
+    made = torch.cat(columns, -1)
+    return made.mT if upper else made
+
+
+@defines("cholesky.default")
+def _old_cholesky(a: Any, upper: bool = False) -> Any:
+    return _cholesky(a, upper=upper)
+
+
+@defines("linalg_cholesky_ex.default")
+def _cholesky_and_errors(a: Any, *, upper: bool = False, **_: Any) -> tuple[Any, Any]:
+    return _cholesky(a, upper=upper), _no_errors(a)

@@ -60,7 +60,7 @@ def _unary(node: Any, tracing: Tracing, out: str) -> None:
     elif tracing.dtype(x) not in FLOATS:
         if kind not in ("abs", "sign", "square", "relu"):
             x = tracing.as_type(x, dtype_of(node.meta["val"].dtype))
-    elif kind == "relu" and _is_size(node.args[0]):
+    elif kind == "relu" and _is_absolute(node.args[0]):
         # what follows may have an infinite gradient at 0, as a root has in `lp_pool2d`, which the op multiplies by 0
         tracing.op("where", {"Condition": positive(x, tracing), "X": x, "Y": zeros_as(x, tracing)}, {"Out": out})
         return
@@ -73,7 +73,7 @@ def _unary(node: Any, tracing: Tracing, out: str) -> None:
     tracing.op(_UNARY[kind], {"X": x}, {"Out": out})
 
 
-def _is_size(arg: Any) -> bool:
+def _is_absolute(arg: Any) -> bool:
     """Whether an argument is the absolute value of another."""
     return arg.op == "call_function" and arg.target.__name__.startswith("abs.")
 
@@ -142,8 +142,8 @@ def _of_two(node: Any, tracing: Tracing, out: str) -> None:
 
 
 @aten("asinh", "acosh", "atanh")
-def _of_areas(node: Any, tracing: Tracing, out: str) -> None:
-    """asinh is log(|x| + sqrt(x x + 1)) with the sign of x, and acosh has x x - 1; atanh is half of
+def _area_functions(node: Any, tracing: Tracing, out: str) -> None:
+    """The inverse hyperbolic functions: asinh is log(|x| + sqrt(x x + 1)) with the sign of x, and acosh has x x - 1; atanh is half of
     log((1 + x) / (1 - x)).
 
     The |x| of asinh has the gradient 1 at 0, with which that of asinh is 1.

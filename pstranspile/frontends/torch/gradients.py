@@ -1,4 +1,4 @@
-"""Where the graph of a step has no gradient: `torch.no_grad()` blocks and `detach_()`, told before it is decomposed."""
+"""Parts of a step's graph without a gradient, found before it is decomposed: `torch.no_grad()` blocks, `detach_()`."""
 
 from __future__ import annotations
 

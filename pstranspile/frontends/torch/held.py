@@ -29,7 +29,7 @@ class _Record(NamedTuple):
     """What one object held."""
 
     path: str
-    """Where it was found: the name of an attribute, as far as it has one."""
+    """The place where it was found: the name of an attribute, as far as it has one."""
     thing: Any
     content: Any
     """A copy of what it held."""
@@ -89,6 +89,12 @@ class Held:
             return None, ()
         own: Any = getattr(thing, "__dict__", None)
         return None, () if own is None else [(path, own)]
+
+    def tensors(self) -> Iterator[tuple[str, Any]]:
+        """The tensors among the objects, each with its path."""
+        for record in self._records.values():
+            if isinstance(record.thing, self._torch.Tensor):
+                yield record.path, record.thing
 
     def changed(self) -> list[str]:
         """The paths of what holds other values since. A tensor or container is the same if its elements are."""

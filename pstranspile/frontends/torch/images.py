@@ -10,6 +10,9 @@ from pstranspile.frontends.onnx.read_tensors import sizes_of, with_x_shape
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import reduced
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
+from pstranspile.ir.attributes import Double
+from pstranspile.ir.types import DType
+from pstranspile.ops.images.channels import RATIOS, SIZES
 
 
 def _each(numbers: Any, count: int) -> list[int]:
@@ -32,7 +35,12 @@ class _Filter(NamedTuple):
 @aten("conv1d", "conv2d", "conv3d", "convolution")
 def _convolution(node: Any, tracing: Tracing, out: str) -> None:
     count = len(tracing.dims(tracing.value(node.args[1]))) - 2
-    x = _of_batch(node, count, tracing)
+    x, made = _as_batch(node, count, out, tracing)
+    _convolution_of(node, count, x, tracing, made)
+    _finish(made, out, tracing)
+
+
+def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
     stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
     dilation, groups = _each(argument(node, 5, "dilation", 1), count), argument(node, 6, "groups", 1)
     if node.target.__name__.startswith("convolution"):
@@ -51,18 +59,32 @@ def _convolution(node: Any, tracing: Tracing, out: str) -> None:
     _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
 
 
-def _of_batch(node: Any, count: int, tracing: Tracing) -> str:
-    """The images that are the first argument of a node. Raises Refused if they have no batch dim."""
+def _as_batch(node: Any, count: int, out: str, tracing: Tracing) -> tuple[str, str]:
+    """The images of a node with `count` spatial dims, and the variable that gets what is made of them: `out`, or
+    another for a single image, which is a batch of one.
+    """
     x = tracing.value(node.args[0])
-    if len(tracing.dims(x)) != count + 2:
-        raise Refused("its image has no dim of the batch")
-    return x
+    if len(tracing.dims(x)) == count + 2:
+        return x, out
+    with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[0])
+    return wide, tracing.temp(out)
+
+
+def _finish(made: str, out: str, tracing: Tracing) -> None:
+    """`out` is what was made of a batch, or of a single image without the dim of a batch."""
+    if made != out:
+        with_x_shape("squeeze2", made, out, tracing, axes=[0])
 
 
 @aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
     count = len(tracing.dims(tracing.value(node.args[1]))) - 2
-    x = _of_batch(node, count, tracing)
+    x, made = _as_batch(node, count, out, tracing)
+    _conv_transpose_of(node, count, x, tracing, made)
+    _finish(made, out, tracing)
+
+
+def _conv_transpose_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
     stride, padding, dilation = (
         _each(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))
     )
@@ -77,7 +99,7 @@ def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] 
     """
     if not any(_each(outside, count)):
         return None
-    sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[2:]
+    sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[-count:]
     if any(map(is_code, sizes)):
         raise Refused("it has output_padding, and images of dims that a run knows")
     return sizes
@@ -122,7 +144,15 @@ class _Window(NamedTuple):
 def _pool(node: Any, tracing: Tracing, out: str) -> None:
     name = node.target.__name__.split(".")[0]
     count = int(name[8])
-    x, size = _of_batch(node, count, tracing), _each(node.args[1], count)
+    x, made = _as_batch(node, count, out, tracing)
+    _pool_of(node, count, x, tracing, made)
+    _finish(made, out, tracing)
+    if name.endswith("indices"):
+        tracing.parts[node.name] = [out, None]
+
+
+def _pool_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
+    size, name = _each(node.args[1], count), node.target.__name__
     stride = _each(argument(node, 2, "stride") or size, count)
     window = _Window(size, stride, _each(argument(node, 3, "padding", 0), count))
     average = name.startswith("avg")
@@ -136,8 +166,6 @@ def _pool(node: Any, tracing: Tracing, out: str) -> None:
             raise Refused("it has ceil_mode, whose windows past the end are counted otherwise")
         attrs["ceil_mode"] = True
     pooled(x, window, out, attrs, tracing)
-    if name.endswith("indices"):
-        tracing.parts[node.name] = [out, None]
 
 
 def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:
@@ -202,32 +230,39 @@ _RESIZED = {
 
 @aten(*_RESIZED)
 def _resized(node: Any, tracing: Tracing, out: str) -> None:
-    """Images resized by interpolation.
+    """Images resized by interpolation. Raises Refused for sizes that are known at run time only.
 
-    Without align_corners a scale must be the ratio of the sizes. Raises Refused for another one, and for sizes that are
-    known at run time only.
+    Where positions do not follow from the sizes in single precision, the distances are stated: in double precision, and
+    for a scale that is not the ratio of the sizes.
     """
     kind, overload = node.target.__name__.split(".")
     x, count = tracing.value(node.args[0]), int(kind[-2])
-    if overload != "vec":
-        raise Refused("it is a variant with the sizes of the result alone")
     nearest = "nearest" in kind
     aligned = False if nearest else bool(node.args[2])
-    scales = node.args[2] if nearest else node.args[3]
+    after = 2 if nearest else 3
+    scales = [*(argument(node, after, "scale_factors") or ())] if overload == "vec" else [*node.args[after:]]
     sizes, wanted = sizes_of(x, tracing)[2:], tracing.shape_of(node.meta["val"], x)[2:]
     if any(map(is_code, (*sizes, *wanted))):
         raise Refused("its images have dims that a run knows")
     attrs: dict[str, object] = {"align_corners": aligned, "align_mode": 0, "interp_method": _RESIZED[kind][:-7]}
-    by_sizes = scales is None or all(
-        abs(size * scale - new) < 1e-9 for size, scale, new in zip(sizes, scales, wanted, strict=True)
+    ratios = [_distance(*one, aligned=aligned) for one in zip(sizes, wanted, scales or [None] * count, strict=True)]
+    plain = aligned or all(
+        abs(r * new - size) < 1e-9 * size for size, new, r in zip(sizes, wanted, ratios, strict=True)
     )
-    if not by_sizes and not aligned:
-        raise Refused("its scale is none that its dims are whole multiples by; give it a size")
+    if not plain or (tracing.dtype(x) is DType.FP64 and not nearest):
+        attrs |= {name: Double(ratio) for name, ratio in zip(RATIOS[-count:], ratios, strict=True)}
     if count == 1:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
         x, wanted = wide, [1, *wanted]
-    attrs |= dict(zip(("out_d", "out_h", "out_w")[-len(wanted) :], wanted, strict=True))
+    attrs |= dict(zip(SIZES[-len(wanted) :], wanted, strict=True))
     made = tracing.temp(out) if count == 1 else out
     tracing.op(_RESIZED[kind], {"X": x}, {"Out": made}, **attrs)
     if count == 1:
         with_x_shape("squeeze2", made, out, tracing, axes=[2])
+
+
+def _distance(size: int, new: int, scale: float | None, *, aligned: bool) -> float:
+    """How far neighbouring elements of a resized dim are apart in the old one."""
+    if aligned:
+        return (size - 1) / (new - 1) if new > 1 else 0.0
+    return 1 / scale if scale else size / new

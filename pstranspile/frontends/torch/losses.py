@@ -10,6 +10,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     reshape,
     sizes_of,
     transpose,
+    with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import compared, fixed, reduced, root, soft_plus
@@ -259,3 +260,37 @@ def _cosine(node: Any, tracing: Tracing, out: str) -> None:
         held = tracing.made("elementwise_add", out, X=norm, Y=more)
         norms.append(tracing.made("elementwise_div", out, X=name, Y=held))
     reduced("reduce_sum", tracing.made("elementwise_mul", out, X=norms[0], Y=norms[1]), out, [axis], False, tracing)
+
+
+# Label sequences without an alignment.
+
+
+@aten("_ctc_loss")
+def _ctc_loss(node: Any, tracing: Tracing, out: str) -> None:
+    """The loss of each row's label sequence; 0 where there are too few steps for it. The gradient is by scores whose
+    softmax the probabilities are, as in torch.
+    """
+    if any(not hasattr(lengths, "name") for lengths in node.args[2:4]):
+        raise Refused("its lengths are numbers for one number of rows; give tensors")
+    scores, labels, steps, sizes = (tracing.value(arg) for arg in node.args[:4])
+    if len(tracing.dims(scores)) != 3 or len(tracing.dims(labels)) != 2:
+        raise Refused("its labels are one list; give a matrix with a row for each sequence")
+    if not _is_log_softmax(node.args[0]):
+        raise Refused("its scores are no log_softmax")
+    inputs = {"Logits": scores, "Label": labels}
+    inputs |= {"LogitsLength": tracing.as_type(steps, DType.INT64), "LabelLength": tracing.as_type(sizes, DType.INT64)}
+    loss, own = tracing.temp(out), tracing.temp(out)
+    tracing.op("warpctc", inputs, {"Loss": loss, "WarpCTCGrad": own}, blank=int(argument(node, 4, "blank", 0)))
+    with_x_shape("squeeze2", loss, out, tracing, axes=[1])
+    tracing.parts[node.name] = [out, None]
+
+
+_MOVING = ("permute", "transpose", "clone", "contiguous", "alias", "_to_copy", "unsqueeze", "squeeze", "detach")
+"""Operators that leave a log-softmax one."""
+
+
+def _is_log_softmax(node: Any) -> bool:
+    name = getattr(node.target, "__name__", "").split(".")[0]
+    if name in _MOVING:
+        return _is_log_softmax(node.args[0])
+    return name in ("log_softmax", "_log_softmax")

@@ -23,7 +23,7 @@ from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.capture import CUMULATIVE
 from pstranspile.frontends.torch.elements import chosen, compared, corrected, log_sum_exp, reduced
 from pstranspile.frontends.torch.tensors import repeated
-from pstranspile.frontends.torch.tracing import Tracing, argument, aten
+from pstranspile.frontends.torch.tracing import Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
 # Matrix products and attention.
@@ -371,9 +371,7 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     sizes = sizes_of(x, tracing)
     if kind == "instance_norm":
-        scale, bias, running = node.args[1], node.args[2], node.args[3]
-        if running is not None:
-            raise Refused("it is an instance norm with running statistics")
+        scale, bias = node.args[1], node.args[2]
         made = normed(x, [*range(2, len(sizes))], float(node.args[7]), tracing)
     else:
         if kind == "native_group_norm":
@@ -401,13 +399,13 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("softmax", "_softmax")
 def _softmax(node: Any, tracing: Tracing, out: str) -> None:
-    x = tracing.value(node.args[0])
+    x = tracing.as_type(tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype))
     tracing.op("softmax", {"X": x}, {"Out": out}, axis=node.args[1] % max(len(tracing.dims(x)), 1))
 
 
 @aten("log_softmax", "_log_softmax")
 def _log_softmax(node: Any, tracing: Tracing, out: str) -> None:
-    x = tracing.value(node.args[0])
+    x = tracing.as_type(tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype))
     logs(x, out, node.args[1] % max(len(tracing.dims(x)), 1), tracing)
 
 

@@ -14,13 +14,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.frontends.torch.held import Held
-from pstranspile.frontends.torch.refusals import is_own, line_of, user_line
+from pstranspile.frontends.torch.refusals import CALLED, calling_line, is_own, line_of, user_line
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.warned import warn_at
-
-CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
-"""What is said of a model that torch itself must call."""
 
 _NEAR = 64
 """How far losses may be apart where only the order of sums differs, in relative roundings of their type."""
@@ -43,15 +40,28 @@ class Step(NamedTuple):
             return self.module(*(tensor.detach().clone() for tensor in self.batch))
 
 
+_OF_PROGRAMS = "the values of a program are f32 or f64"
+
+_WITHOUT_AUTOCAST = Note("torch.autocast(..., enabled=False), in a model that is traced, leaves the types as they are")
+"""What is said of code that has torch compute in half precision."""
+
+
 def require_shown(torch: Any, model: Any, step: Step, held: Kept) -> None:
     """Raises DiagnosticError (`torch-op`) if a graph would not show all that a step does.
 
     That is a backward of the user's own (`torch.autograd.Function`), a hook on a gradient, `torch.inference_mode()`,
+    `torch.autocast`,
     numbers that Python or numpy draws, and a state outside of buffers by which the next step has another loss. A state
     that changes without that is warned of. Steps are made for this, and `held` is what `as_before` gives.
     """
     with torch.enable_grad():
         findings: list[Diagnostic] = []
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                kind = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+                message = f"the model is traced under torch.autocast, which computes in {kind}; {_OF_PROGRAMS}"
+                notes = [Note("a model is traced outside of torch.autocast")]
+                raise DiagnosticError([error("torch-op", message, calling_line(), notes=notes)])
         drawing = _drawn()
         try:
             with _watched(torch, findings), inline_checkpoints(torch):
@@ -124,11 +134,14 @@ def _roots(model: Any, called: Any) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
-    """Adds a finding for what the block sets on gradients: hooks, `torch.inference_mode()`, functions of the graph."""
+    """Adds a finding for what the block sets: hooks on gradients, `torch.inference_mode()`, `torch.autocast`, functions
+    of the graph.
+    """
     kinds = [(torch.Tensor, "register_hook"), (torch.Tensor, "register_post_accumulate_grad_hook")]
     before = {name: getattr(kind, name) for kind, name in kinds}
     entered = torch.inference_mode.__enter__
     packed = torch.autograd.graph.saved_tensors_hooks.__enter__
+    lowered = torch.autocast.__enter__
     handles: list[Any] = []
 
     def watching(name: str) -> Any:
@@ -148,6 +161,15 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
             findings.append(error("torch-op", message, _here(), notes=notes))
         return entered(mode)
 
+    def lower(mode: Any) -> Any:
+        if mode._enabled:
+            message = f"torch.autocast computes in {str(mode.fast_dtype).removeprefix('torch.')} here; {_OF_PROGRAMS}"
+            caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+            decorated = caller.f_locals.get("func") if caller.f_code.co_name == "decorate_autocast" else None
+            place = _here() if decorated is None else line_of(decorated)
+            findings.append(error("torch-op", message, place, notes=[_WITHOUT_AUTOCAST, CALLED]))
+        return lowered(mode)
+
     def pack(hooks: Any) -> Any:
         if type(hooks) is torch.autograd.graph.saved_tensors_hooks:  # those that torch derives change no numbers
             message = "saved_tensors_hooks change what gradients are computed of, which no graph shows"
@@ -165,6 +187,7 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
     torch.autograd.graph.saved_tensors_hooks.__enter__ = pack
     torch.Tensor.grad_fn = property(function_of)
     torch.inference_mode.__enter__ = enter
+    torch.autocast.__enter__ = lower
     try:
         yield
     finally:
@@ -173,6 +196,7 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
         del torch.Tensor.grad_fn
         torch.autograd.graph.saved_tensors_hooks.__enter__ = packed
         torch.inference_mode.__enter__ = entered
+        torch.autocast.__enter__ = lowered
         for handle in handles:
             handle.remove()
 

@@ -16,12 +16,15 @@ from pstranspile.frontends.torch.tracing import Tracing, aten
 
 
 class _Weights(NamedTuple):
-    """The variables of a layer's weights in one direction: input and state weights, and their biases ("" for none)."""
+    """The variables of a layer's weights in one direction: input and state weights, their biases ("" for none), and
+    the weights that project the state ("" for none).
+    """
 
     entering: str
     kept: str
     entering_bias: str = ""
     kept_bias: str = ""
+    projection: str = ""
 
 
 @aten("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
@@ -31,9 +34,9 @@ def _recurrent(node: Any, tracing: Tracing, out: str) -> None:
     starts = [tracing.value(one) for one in (start if kind == "lstm" else [start])]
     each, ways = 4 if biased else 2, 2 if both_ways else 1
     names = [tracing.value(one) for one in listed]
-    if len(names) != each * layers * ways:
-        raise Refused("it has a projection of its state (proj_size)")
-    weights = [_Weights(*names[at : at + each]) for at in range(0, len(names), each)]
+    size = len(names) // (layers * ways)
+    parts = [names[at : at + size] for at in range(0, len(names), size)]
+    weights = [_Weights(*part[:each])._replace(projection="".join(part[each:])) for part in parts]
     value = tracing.value(x)
     if len(tracing.dims(value)) != 3:
         raise Refused("it has no dim of rows")
@@ -95,6 +98,8 @@ def _direction(
         if kind == "gru" and weights.kept_bias:
             inside = inside + held[weights.kept_bias]
         after = _CELLS[kind](given, inside, before)
+        if weights.projection:
+            after[0] = matmul(after[0], held[weights.projection], transpose_y=True)
         for old, new in zip(before, after, strict=True):
             rnn.update_memory(old, new)
         for new in after:

@@ -77,6 +77,10 @@ _TRACER = Pattern(r"[/\\]torch[/\\](?:_dynamo|_export|export|fx)[/\\]")
 """The folders of torch's tracer in the paths of files."""
 
 
+_OF_TORCH = Pattern(r"(?:site|dist)-packages[/\\]torch[/\\]")
+"""The folder of torch in the paths of files."""
+
+
 def user_line(stack: str | None) -> Location | None:
     """The innermost line of the user's files in torch's text of a stack, else the innermost line of any file but
     those of this package and of torch's tracer; None for what this package adds to a step, such as micro-batches.
@@ -173,6 +177,12 @@ def _parameters(takes: inspect.Signature) -> str:
 _RAISED = Pattern(r"raised exception (.+)", re.DOTALL)
 """Torch's words for an exception of the user's code."""
 
+_DEPENDENT = Pattern(r"[Dd]ata-dependent (?:expression|branching|operator|jump)|data.dependent control flow")
+"""Torch's words for code that needs a number which only a run knows."""
+
+CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
+"""What is said of a model that torch itself must call."""
+
 _FIXED = Pattern(r"Constraints violated.*specialized it to be a constant \((\d+)\)", re.DOTALL)
 """Torch's words for code that takes one number of rows only."""
 
@@ -194,7 +204,16 @@ def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnosti
     if (made := _RAISED.search(text)) is not None:
         what = f"its code raises {made[1].splitlines()[0].strip()}"
     details = [line.removeprefix("Explanation:").strip() for line in lines if line.startswith("Explanation:")]
+    if _DEPENDENT.search(text) is not None:
+        what = "its code branches on a number that a run computes, or makes a size or a list of one"
+        details = ["torch.where(condition, a, b) has both branches in a graph"]
     notes = [Note(detail) for detail in details[:1] if detail]
+    called = [one for one in _frames(text) if not one.file.startswith((_OURS, "<")) and not _TRACER.search(one.file)]
+    if called and not is_own(called[-1].file) and not _OF_TORCH.search(called[-1].file):
+        line = linecache.getline(called[-1].file, called[-1].line).strip()
+        notes.append(Note(f"the line is of a package: {line}", Location(called[-1].file, called[-1].line)))
+    if "fake tensor" not in what:  # which says that the code itself fails
+        notes.append(CALLED)
     return error("torch-export", f"torch can't export the model: {what}", place, focus=focus, notes=notes)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple, cast
 
@@ -102,7 +103,7 @@ class TorchStep:
         held = {f"{_PREFIX}{name}": tensor for name, tensor in (*leaves.items(), *others.items())}
 
         def call() -> Any:
-            with torch.enable_grad():
+            with torch.enable_grad(), _same_tensors(self._module):
                 made = torch.func.functional_call(self._module, held, tuple(batch))
                 if not hasattr(made, "backward") or made.numel() != 1 or not made.requires_grad:
                     raise DiagnosticError([self._no_loss(made)])
@@ -145,6 +146,20 @@ class TorchStep:
             apart = sorted(own ^ there) or sorted({*given.inputs} ^ {*self.inputs})
             message = f"the program was made of another model than {self.source} gives: {apart[0]} is in one of them"
             raise DiagnosticError([error("torch-source", message, self.location)])
+
+
+@contextmanager
+def _same_tensors(module: Any) -> Generator[None]:
+    """Has modules hold the same tensors after the block. `functional_call` leaves those that it was given in a module
+    that stands in several places.
+    """
+    held = [kept for one in module.modules() for kept in (one._parameters, one._buffers)]
+    before = [dict(kept) for kept in held]
+    try:
+        yield
+    finally:
+        for kept, tensors in zip(held, before, strict=True):
+            kept.update(tensors)
 
 
 def _random_states(torch: Any) -> list[Any]:

@@ -119,9 +119,7 @@ def repeated(x: str, out: str, times: Sequence[int], tracing: Tracing) -> None:
 
 @aten("repeat_interleave.self_int")
 def _interleave(node: Any, tracing: Tracing, out: str) -> None:
-    x, times, axis = tracing.value(node.args[0]), tracing.number_of(node.args[1]), argument(node, 2, "dim")
-    if axis is None:
-        raise Refused("it repeats the elements of all dims; give it a dim")
+    x, times, axis = tracing.value(node.args[0]), tracing.number_of(node.args[1]), int(argument(node, 2, "dim"))
     sizes = sizes_of(x, tracing)
     axis %= len(sizes)
     with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[axis + 1])
@@ -137,9 +135,15 @@ def _interleave(node: Any, tracing: Tracing, out: str) -> None:
 @aten("cat", "concat")
 def _cat(node: Any, tracing: Tracing, out: str) -> None:
     kind = dtype_of(node.meta["val"].dtype)
-    names = [tracing.as_type(tracing.value(arg), kind) for arg in node.args[0] if tuple(arg.meta["val"].shape) != (0,)]
+    names = [tracing.as_type(tracing.value(arg), kind) for arg in node.args[0] if not _is_nothing(arg)]
     axis = argument(node, 1, "dim", 0) % len(node.meta["val"].shape)
     tracing.op("concat", {"X": names}, {"Out": out}, axis=axis)
+
+
+def _is_nothing(node: Any) -> bool:
+    """Whether a value is the list without elements that torch leaves out of a concatenation."""
+    shape = node.meta["val"].shape
+    return len(shape) == 1 and isinstance(shape[0], int) and shape[0] == 0
 
 
 @aten("stack")
@@ -333,11 +337,8 @@ def _pad_image(x: str, out: str, mode: str, sides: Sequence[tuple[int, int]], tr
 
 @aten("diagonal")
 def _diagonal(node: Any, tracing: Tracing, out: str) -> None:
+    """The main diagonal of a matrix; others are defined by that of their elements in a row."""
     x = tracing.value(node.args[0])
-    rank = len(tracing.dims(x))
-    first, second = argument(node, 2, "dim1", 0) % rank, argument(node, 3, "dim2", 1) % rank
-    if argument(node, 1, "offset", 0) or rank != 2 or {first, second} != {0, 1}:
-        raise Refused("it takes a diagonal that is not the main one of a matrix")
     length = tracing.shape_of(node.meta["val"], x)[0]
     line = numbered(length, x, tracing)
     cut(x, square := tracing.temp(x), 0, 0, length, 1, tracing)
@@ -605,6 +606,13 @@ def _in_order(node: Any, tracing: Tracing, out: str) -> None:
         tracing.alias(out, results[1])
     else:
         tracing.parts[node.name] = [*results]
+
+
+@aten("nonzero")
+def _nonzero(node: Any, tracing: Tracing, out: str) -> None:
+    x = tracing.as_type(tracing.value(node.args[0]), DType.BOOL)
+    tracing.op("where_index", {"Condition": x}, {"Out": out})
+    tracing.draft.stop_gradient.add(out)
 
 
 @aten("masked_select")

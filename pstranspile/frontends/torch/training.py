@@ -435,6 +435,10 @@ _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeErro
 """The exceptions that a reader raises for arguments of an operator that it does not expect."""
 
 
+_OF_A_RUN = "it depends on a size that a run knows"
+"""What is said where torch itself raises, because a size follows from the data."""
+
+
 def translated(graph: Captured, model: Any) -> Tracing:
     """The forward program of a graph.
 
@@ -454,7 +458,8 @@ def translated(graph: Captured, model: Any) -> Tracing:
                     lost.add(node.name)
                     continue
                 _read(node, tracing)
-        except (Refused, ShapeError, *_MALFORMED) as reason:
+        except (Refused, ShapeError, *_MALFORMED, RuntimeError) as problem:
+            reason = _OF_A_RUN if isinstance(problem, RuntimeError) else problem
             lost.add(node.name)
             stack = node.meta.get("stack_trace")
             location = user_place(stack) or user_line(stack)
@@ -555,6 +560,10 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     tracing.names[node.name] = name
 
 
+_ITEM = "it makes a number of Python of what a run computes; the tensor does as well, without .item()"
+_INSTEAD = {"_local_scalar_dense": _ITEM, "item": _ITEM}
+"""What is said of some operators that are not translated."""
+
 _NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
 """Python's operations on sizes that are translated, by function name."""
 
@@ -579,7 +588,7 @@ def _read(node: Any, tracing: Tracing) -> None:
     elif not name.startswith(("_assert", "sym_constrain", "_check")):
         reader = reader_of(name)
         if reader is None:
-            raise Refused("it is not translated")
+            raise Refused(_INSTEAD.get(name.split(".")[0], "it is not translated"))
         reader(node, tracing, tracing.begin(node))
 
 

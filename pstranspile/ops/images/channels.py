@@ -150,9 +150,13 @@ _RESIZE = {
     "align_corners": True,
     "align_mode": 1,
     "by_scale": later("bool"),
+    "ratio_d": later("float"),
+    "ratio_h": later("float"),
+    "ratio_w": later("float"),
 }
 """The attributes of ops that resize images. `by_scale`: positions follow from the given scale, not from the quotient of
-the sizes.
+the sizes. `ratio_d` and the others: the distance in X of neighbouring elements of the result, from which positions
+follow in double precision, except those of the nearest elements.
 """
 
 
@@ -178,6 +182,9 @@ declare_gradient("affine_grid", "OutputShape? Output@GRAD -> Theta@GRAD")
 
 SIZES = ("out_d", "out_h", "out_w")
 """The attributes that hold the dims of the result: depth, height and width; for images, the last two."""
+
+RATIOS = ("ratio_d", "ratio_h", "ratio_w")
+"""The attributes that hold distances in X, in the order of `SIZES`."""
 
 
 def scaled_dim(dim: int, scale: float) -> int:

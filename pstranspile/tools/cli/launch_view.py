@@ -56,7 +56,7 @@ class View:
         self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
         self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
         self._stream = sys.stdout
-        """Where lines of steps go, also while other output of this process is sent elsewhere."""
+        """The stream to which lines of steps go, also while other output of this process is sent elsewhere."""
         self._progress = Progress(steps, self._stream, live=False)
         self._last = 0
         """The last step that was shown; a job that goes back does steps again, which are not shown again."""

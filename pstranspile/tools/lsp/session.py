@@ -218,7 +218,7 @@ def _offset(text: str, place: Place, units: Callable[[str], int]) -> int:
 
 
 def _line(text: str, number: int) -> tuple[int, int]:
-    """Where the characters of a line begin and end; both are the end of the text where it has no such line."""
+    """The beginning and the end of the characters of a line; both are the end of a text without such a line."""
     start, ends = 0, _ENDS.finditer(text)
     for _ in range(number):
         end = next(ends, None)

@@ -141,3 +141,51 @@ def test_what_can_not_be_traced(model, batch, code, told):
         pt.trace(made, batch, optimizer=torch.optim.SGD([*made.parameters()], 0.1))
     assert caught.value.diagnostics[0].code == code
     assert told in caught.value.diagnostics[0].message
+
+
+class Listed(torch.nn.Module):
+    """A model with a penalty of parameters that a list has, as some packages of recommenders write it."""
+
+    def __init__(self, of=lambda weight: weight):
+        super().__init__()
+        self.scores = torch.nn.Linear(4, 3)
+        self.places = np.array([0, 4])  # strict export can't read them
+        self.punished = [(of(one), 0.1) for one in self.scores.parameters()]
+
+    def forward(self, x):
+        x = x[:, self.places[0] : self.places[1]]
+        return self.scores(x).sum() + sum(f * one.pow(2).sum() for one, f in self.punished)
+
+
+def test_parameters_in_a_list_are_trained():
+    made = trained(Listed(), lambda: (torch.randn(ROWS, 4),))
+    assert made.losses_apart() < 1e-12
+    assert made.apart() < 1e-12
+
+
+def test_a_tensor_with_the_memory_of_a_parameter_is_refused():
+    model = Listed(lambda weight: weight.detach())
+    with pytest.raises(DiagnosticError, match=r"punished is a tensor with the memory of scores\.weight"):
+        pt.trace(model, (torch.randn(ROWS, 4),), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def branching(model, x):
+    made = model(x).mean()
+    return made * 2 if made > 0 else made
+
+
+def of_a_number(model, x):
+    return model(x).mean() * model(x).sum().item()
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (branching, r"\d+:\d+: error\[torch-export\].*its code branches on a number that a run(.|\n)*step=.torch"),
+        (of_a_number, r"\d+:\d+: error\[torch-op\]: aten._local_scalar_dense: it makes a number of Python of what"),
+    ],
+)
+def test_what_needs_a_number_of_a_run_is_refused_with_what_to_do(loss, says):
+    model = torch.nn.Linear(4, 4)
+    with pytest.raises(DiagnosticError, match=rf"test_capture\.py:{says}"):
+        pt.trace(model, (torch.randn(ROWS, 4),), loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

@@ -66,6 +66,23 @@ def inference(m, x):
     return (hidden + weights).mean()
 
 
+def half(m, x):
+    hidden = m.linear(x)
+    with torch.autocast("cpu"):
+        hidden = m.linear(hidden)
+    return hidden.float().mean()
+
+
+@torch.autocast("cpu")
+def all_half(m, x):
+    return m.linear(x).float().mean()
+
+
+def whole(m, x):
+    with torch.autocast("cpu", enabled=False):
+        return m.linear(x).mean()
+
+
 def python_number(m, x):
     hidden = m.linear(x)
     factor = random.uniform(0, 1)
@@ -99,6 +116,7 @@ def packed(m, x):
         (hook_on_function, 2, "grad_fn is of torch"),
         (packed, 2, "saved_tensors_hooks change"),
         (inference, 2, "inference_mode.. is not translated"),
+        (half, 2, "torch.autocast computes in bfloat16 here"),
         (python_number, 2, "draws a number of random,"),
         (numpy_number, 2, r"draws a number of np\.random,"),
     ],
@@ -110,6 +128,24 @@ def test_what_no_graph_shows_is_refused_at_its_line(loss, line, says):
         traced(model)
     assert len(caught.value.diagnostics) == 1
     assert not model.linear.weight._backward_hooks
+
+
+def test_a_function_that_is_all_under_autocast_is_refused_at_its_line():
+    line = all_half.__wrapped__.__code__.co_firstlineno
+    with pytest.raises(DiagnosticError, match=rf"test_observed\.py:{line}: error\[torch-op\]: torch.autocast computes"):
+        traced(Part(all_half))
+
+
+def test_a_trace_under_autocast_is_refused_at_its_line():
+    with (
+        torch.autocast("cpu"),
+        pytest.raises(DiagnosticError, match=r"traced under torch\.autocast, which computes in b"),
+    ):
+        traced(Part(whole))
+
+
+def test_autocast_that_is_off_changes_nothing():
+    assert traced(Part(whole)).train([(torch.ones(4, 4),)])
 
 
 def traced(model, loss=None):

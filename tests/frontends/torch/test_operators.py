@@ -32,6 +32,20 @@ def _accumulated(a):
     return torch.zeros_like(a).index_put((places,), a[:4], accumulate=True) + a.index_add(1, places, a[:, :4])
 
 
+def _places(a):
+    """Places among the columns or the first rows, some of them several times."""
+    return (torch.arange(6) // 2 + (a.detach() > 0)).clamp(max=4)
+
+
+def _diagonals(a):
+    square = (a.T @ a) / 10
+    square.diagonal().add_(-1).pow_(2)
+    square.diagonal(2).mul_(3.0)
+    square.diagonal(-1).zero_()
+    cubes = a.view(-1, 2, 3).diagonal(1, -2, 2).sum(-1, keepdim=True) * a[:, :5].T.diagonal(-1)[0]
+    return a @ square + a * a[:3].diagonal_scatter(a[3, :3], 3)[0] + cubes
+
+
 def _whole(a):
     """Whole numbers from -9 to 9."""
     return (a.detach() * 5).round().clamp(-9, 9).long()
@@ -41,6 +55,7 @@ FUNCTIONS = {
     "abs": torch.abs,
     "atan2": lambda a: torch.atan2(a, a.flip(1)) + torch.atan2(a, torch.zeros(())) + torch.atan2(-a, a - a - 1.0),
     "digamma": lambda a: torch.digamma(a.abs() * 3 + 0.5) * 0.1 + torch.digamma(a.tanh() * 0.2 - 1.5) * 0.1,
+    "hardsigmoid": functional.hardsigmoid,
     "fmax": lambda a: torch.fmax(a, a.flip(1)) + torch.fmin(a, torch.full_like(a, torch.nan)),
     "fmod_whole": lambda a: torch.fmod(a, 0.3) + torch.fmod(_whole(a), 4) * a,
     "floor_divide": lambda a: (
@@ -127,6 +142,9 @@ REDUCTIONS = {
     "norm": lambda a: a / a.norm(dim=1, keepdim=True) + functional.normalize(a, p=1.0),
     "prod": lambda a: a.prod(1, keepdim=True) + a,
     "softmax": lambda a: a.softmax(0) + a.softmax(-1),
+    "softmax_type": lambda a: (
+        a * a.float().softmax(-1, dtype=a.dtype) + a.int().softmax(0, dtype=a.dtype) * a.log_softmax(0, dtype=a.dtype)
+    ),
     "sort": lambda a: a.sort(1)[0] + a.sort(1, descending=True).values * a,
     "std": lambda a: a - a.std(0),
     "sum": lambda a: a / a.sum(),
@@ -153,12 +171,14 @@ DIMS = {
     "chunk": lambda a: torch.cat(a.chunk(2, 1)[::-1], 1),
     "detach": lambda a: a * a.detach(),
     "diagonal": lambda a: (a @ a.T).diagonal()[:, None] * a,
+    "diagonals": _diagonals,
     "diff": lambda a: functional.pad(a.diff(dim=1), (0, 1)),
     "einsum": lambda a: torch.einsum("bi,bj->bij", a, a).mean(2) + torch.einsum("bi,bi->b", a, a)[:, None],
     "eye": lambda a: a @ torch.eye(6, dtype=a.dtype),
     "flip": lambda a: a.flip(1) * a,
     "full": lambda a: a + torch.full((a.shape[0], 1), 0.5),
     "in_place": lambda a: (a * 2).add_(1).mul_(0.5).relu_(),
+    "interleave_all": lambda a: a.repeat_interleave(3).view(3, -1, 6).sum(0) * a,
     "interleave": lambda a: a.repeat_interleave(2, dim=1)[:, 3:9],
     "lerp": lambda a: torch.lerp(a, a * a, 0.3) + torch.addcmul(a, a, a, value=0.5),
     "outer": lambda a: (a @ a.t()).softmax(-1) @ a,
@@ -185,6 +205,46 @@ DIMS = {
     "unbind": lambda a: torch.stack([p * 2 for p in a.unbind(1)], 1),
     "view": lambda a: a.view(-1).view(a.shape[0], 2, 3).flatten(1),
 }
+
+
+def _of_three(function):
+    """A function of three columns, as one of six."""
+    return lambda a: torch.cat([function(a[:, :3]), a[:, 3:]], 1)
+
+
+def _squares(a):
+    """Symmetric matrices with positive eigenvalues, one for each row, and one without symmetry."""
+    of_rows = torch.einsum("ri,rj->rij", a, a) * 0.3 + torch.eye(3, dtype=a.dtype)
+    return of_rows, torch.roll(a.T @ a, 1, 0) + a[0].diag()
+
+
+def _triangles(a):
+    rows, one = _squares(a)
+    made = torch.linalg.solve_triangular(rows, a[:, :, None], upper=False)[..., 0]
+    return made + torch.linalg.solve_triangular(one, a, upper=True, left=False, unitriangular=True) * 0.01
+
+
+def _density(a):
+    rows = torch.distributions.MultivariateNormal(a, _squares(a)[0], validate_args=False)
+    return a * rows.log_prob(a.flip(1))[:, None]
+
+
+def _logs(a):
+    rows, one = _squares(a)
+    return a * torch.logdet(rows)[:, None] + torch.stack(torch.slogdet(one))[1]
+
+
+MATRICES = {
+    "cholesky": lambda a: torch.linalg.cholesky(_squares(a)[0]).sum(1),
+    "density": _density,
+    "determinant": lambda a: torch.linalg.det(_squares(a)[0])[:, None] * a.tanh() + _squares(a)[1].div(9).det(),
+    "inverse": lambda a: torch.linalg.inv(_squares(a)[1])[0] + torch.inverse(_squares(a)[0])[:, :, 1],
+    "log_determinant": _logs,
+    "solution": lambda a: torch.linalg.solve(_squares(a)[1], a.T).T + torch.linalg.solve(_squares(a)[1], a, left=False),
+    "solution_of_rows": lambda a: torch.linalg.solve(_squares(a)[0], a),
+    "triangles": _triangles,
+}
+MATRICES = {name: _of_three(function) for name, function in MATRICES.items()}
 INDICES = {
     "accumulate": _accumulated,
     "bucketize": lambda a: a * torch.bucketize(a.detach(), torch.tensor([-0.5, 0.0, 0.5], dtype=a.dtype)),
@@ -207,9 +267,18 @@ INDICES = {
     "mask_columns": lambda a: a[:, torch.tensor([True, False] * 3)].repeat(1, 2),
     "masked_fill": lambda a: a.masked_fill(a < 0, -1.0),
     "maximum": lambda a: torch.maximum(a, a.flip(1)),
+    "nonzero": lambda a: a + a[torch.cat([(a[:, 0] > 0).nonzero().squeeze(1), _again(a)])].sum(0) * 0.1,
     "one_hot": lambda a: functional.one_hot(a.argmax(1), 6) * a,
     "scatter": lambda a: torch.zeros_like(a).scatter(1, (a > 0).long(), 1.0) * a,
     "scatter_reduce": lambda a: torch.zeros_like(a).scatter_reduce(1, (a > 0).long(), a, "sum") + a,
+    "scatter_extremes": lambda a: sum(
+        torch.zeros_like(a).scatter_reduce(dim, _places(a), a.round(decimals=1) + a, how, include_self=own) * a
+        for dim, how, own in ((0, "amax", False), (1, "amin", True), (1, "amax", True), (0, "amin", False))
+    ),
+    "scatter_means": lambda a: sum(
+        a.flip(1).scatter_reduce(1, _places(a)[:, :5], a[:, :5], how, include_self=own)
+        for how, own in (("mean", False), ("mean", True), ("sum", False))
+    ),
     "searchsorted": lambda a: a * torch.searchsorted(a.detach().sort(1)[0], a.detach(), right=True),
     "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
     "set_item": _set,
@@ -236,10 +305,10 @@ def family_of(functions):
     return family
 
 
-FAMILIES = [family_of(functions) for functions in (FUNCTIONS, REDUCTIONS, DIMS, INDICES)]
+FAMILIES = [family_of(functions) for functions in (FUNCTIONS, REDUCTIONS, DIMS, MATRICES, INDICES)]
 CASES = [
     pytest.param(family, name, id=name)
-    for family, functions in zip(FAMILIES, (FUNCTIONS, REDUCTIONS, DIMS, INDICES), strict=True)
+    for family, functions in zip(FAMILIES, (FUNCTIONS, REDUCTIONS, DIMS, MATRICES, INDICES), strict=True)
     for name in functions
 ]
 
@@ -247,11 +316,3 @@ CASES = [
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_operator_beside_torch(family, name):
     assert_part_alike(family, name)
-
-
-def test_a_hard_sigmoid_has_a_sixth():
-    """Torch's own gradient has it in single precision."""
-    assert_part_alike(HARD, "hardsigmoid", most=1e-7)
-
-
-HARD = family_of({"hardsigmoid": functional.hardsigmoid})

@@ -51,6 +51,35 @@ def test_it_trains_as_torch_does(kind: Any, double: bool):
     assert int(training.state["seen"]) == 5
 
 
+class Everywhere(torch.nn.Module):
+    """A model with a layer that stands in two of its modules."""
+
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.Linear(4, 4)
+        self.first = torch.nn.Sequential(layer, torch.nn.Tanh(), torch.nn.BatchNorm1d(4))
+        self.second = torch.nn.Sequential(layer, torch.nn.Linear(4, 1))
+
+    def forward(self, x):
+        return self.second(self.first(x)).square().mean()
+
+
+def test_a_layer_that_stands_in_two_modules_keeps_its_parameters():
+    torch.manual_seed(0)
+    model, given = Everywhere().double(), [(torch.randn(6, 4).double(),) for _ in range(3)]
+    before = {name: id(one) for name, one in model.named_parameters()}
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    training = trace(model, given[0], optimizer=optimizer, step="torch")
+    ours = training.train(given)
+    assert {name: id(one) for name, one in model.named_parameters()} == before
+    for batch, loss in zip(given, ours, strict=True):
+        optimizer.zero_grad()
+        made = model(*batch)
+        made.backward()
+        optimizer.step()
+        assert made.item() == pytest.approx(loss, rel=1e-12)
+
+
 def test_torch_itself_cannot_export_the_model_with_a_branch():
     model = Branching()
     with pytest.raises(ps.DiagnosticError, match=r"stepped\.py:\d+:\d+: error\[torch-export\]"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
-from pstranspile.ops.images.channels import SIZES, scaled_dim
+from pstranspile.ops.images.channels import RATIOS, SIZES, scaled_dim
 from pstranspile.ops.shapes import Dims
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import first
@@ -206,39 +206,54 @@ weights.
 """
 
 
-def _ratio(op: Op, dim: int, size: int, aligned: bool) -> Array:
-    """The distance in X of neighbouring elements of the result. Fluid computes distances and positions in float32."""
+class _Resized(NamedTuple):
+    """A dim that is resized: its old and its new size, and the distance in X of neighbouring elements of the result."""
+
+    dim: int
+    size: int
+    ratio: Array
+    precise: bool
+    """Whether the distance is given, and positions are computed in double precision."""
+
+
+def _resized(op: Op, dim: int, size: int, given: object) -> _Resized:
+    """A dim with the distance that an attribute gives, or else as in Fluid, which computes distances in float32."""
+    aligned = flag(op, "align_corners")
+    if isinstance(given, float):
+        return _Resized(dim, size, np.float64(given), precise=True)
     if not aligned and flag(op, "by_scale") and real(op, "scale") > 0:
-        return np.float32(1) / np.float32(real(op, "scale"))
-    if size <= 1:
-        return np.float32(0)
-    return np.float32(dim - 1) / np.float32(size - 1) if aligned else np.float32(dim) / np.float32(size)
-
-
-def _nearest(op: Op, dim: int, size: int) -> _Taps:
-    aligned = flag(op, "align_corners")
-    places = _ratio(op, dim, size, aligned) * np.arange(size, dtype="float32")
-    index = (places.astype("float64") + 0.5 if aligned else places).astype("int64")
-    return [(np.minimum(index, dim - 1), np.ones(size, "float32"))]
-
-
-def _linear(op: Op, dim: int, size: int) -> _Taps:
-    aligned = flag(op, "align_corners")
-    ratio, at = _ratio(op, dim, size, aligned), np.arange(size)
-    if int_attr(op, "align_mode", 1) == 0 and not aligned:
-        places = np.maximum(ratio.astype("float64") * (at + 0.5) - 0.5, 0).astype("float32")
+        ratio = np.float32(1) / np.float32(real(op, "scale"))
+    elif size <= 1:
+        ratio = np.float32(0)
     else:
-        places = ratio * at.astype("float32")
-    low = np.minimum(places.astype("int64"), dim - 1)
-    weight = places - low.astype("float32")
-    return [(low, 1 - weight), (np.minimum(low + 1, dim - 1), weight)]
+        ratio = np.float32(dim - 1) / np.float32(size - 1) if aligned else np.float32(dim) / np.float32(size)
+    return _Resized(dim, size, ratio, precise=False)
 
 
-def _cubic(op: Op, dim: int, size: int) -> _Taps:
+def _nearest(op: Op, made: _Resized) -> _Taps:
+    places = np.float32(made.ratio) * np.arange(made.size, dtype="float32")
+    index = (places.astype("float64") + 0.5 if flag(op, "align_corners") else places).astype("int64")
+    return [(np.minimum(index, made.dim - 1), np.ones(made.size, "float32"))]
+
+
+def _linear(op: Op, made: _Resized) -> _Taps:
+    at, kind = np.arange(made.size), "float64" if made.precise else "float32"  # Fluid computes positions in float32
+    if int_attr(op, "align_mode", 1) == 0 and not flag(op, "align_corners"):
+        places = np.maximum(made.ratio.astype("float64") * (at + 0.5) - 0.5, 0).astype(kind)
+    else:
+        places = made.ratio * at.astype(kind)
+    low = np.minimum(places.astype("int64"), made.dim - 1)
+    weight = places - low.astype(kind)
+    return [(low, 1 - weight), (np.minimum(low + 1, made.dim - 1), weight)]
+
+
+def _cubic(op: Op, made: _Resized) -> _Taps:
     """The kernel of bicubic interpolation: piecewise cubic polynomials whose slope at 1 is -0.75."""
-    aligned = flag(op, "align_corners")
-    ratio, at = _ratio(op, dim, size, aligned), np.arange(size)
-    places = (ratio * at.astype("float32")).astype("float64") if aligned else ratio.astype("float64") * (at + 0.5) - 0.5
+    at, kind = np.arange(made.size), "float64" if made.precise else "float32"
+    if flag(op, "align_corners"):
+        places = (made.ratio * at.astype(kind)).astype("float64")
+    else:
+        places = made.ratio.astype("float64") * (at + 0.5) - 0.5
     low = np.floor(places).astype("int64")
     after, slope = places - low, -0.75
 
@@ -249,10 +264,10 @@ def _cubic(op: Op, dim: int, size: int) -> _Taps:
         return ((slope * x - 5 * slope) * x + 8 * slope) * x - 4 * slope
 
     weights = (far(after + 1), near(after), near(1 - after), far(2 - after))
-    return [(np.clip(low + move, 0, dim - 1), weight) for move, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+    return [(np.clip(low + move, 0, made.dim - 1), weight) for move, weight in zip((-1, 0, 1, 2), weights, strict=True)]
 
 
-_METHODS: dict[str, Callable[[Op, int, int], _Taps]] = {
+_METHODS: dict[str, Callable[[Op, _Resized], _Taps]] = {
     "nearest": _nearest,
     "bilinear": _linear,
     "trilinear": _linear,
@@ -292,9 +307,11 @@ def _plan(
     dims = tuple(x.shape[axis] for axis in axes)
     method = _METHODS[op.type.partition("_")[0]]
     kind = x.dtype if x.dtype.kind == "f" else np.float32  # as in Fluid, integers are truncated after weighting
-    for axis, dim, size in zip(axes, dims, _sizes(op, dims, given), strict=True):
+    ratios = [op.attrs.get(name) for name in RATIOS[-len(dims) :]]
+    for axis, dim, size, ratio in zip(axes, dims, _sizes(op, dims, given), ratios, strict=True):
         broadcast = [size if at == axis else 1 for at in range(x.ndim)]
-        yield axis, [(index, weight.astype(kind).reshape(broadcast)) for index, weight in method(op, dim, size)]
+        taps = method(op, _resized(op, dim, size, ratio))
+        yield axis, [(index, weight.astype(kind).reshape(broadcast)) for index, weight in taps]
 
 
 @kernel("bilinear_interp nearest_interp bicubic_interp trilinear_interp")
