@@ -143,9 +143,9 @@ def _of_two(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("asinh", "acosh", "atanh")
 def _area_functions(node: Any, tracing: Tracing, out: str) -> None:
-    """The inverse hyperbolic functions: asinh is log(|x| + sqrt(x x + 1)) with the sign of x, and acosh has x x - 1; atanh is half of
-    log((1 + x) / (1 - x)).
+    """The inverse hyperbolic functions.
 
+    asinh is log(|x| + sqrt(x x + 1)) with the sign of x, and acosh has x x - 1; atanh is log((1 + x) / (1 - x)) / 2.
     The |x| of asinh has the gradient 1 at 0, with which that of asinh is 1.
     """
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])

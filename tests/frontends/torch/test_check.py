@@ -176,3 +176,27 @@ def test_a_step_of_torch_is_checked():
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     given = {"loss": lambda model, x, y: ((model(x) - y) ** 2).mean(), "optimizer": optimizer, "step": "torch"}
     assert pt.check(model, batch, **given).equal
+
+
+class IdsAmongNumbers(torch.nn.Module):
+    """A column of ids in a tensor of floats, beside numbers, as packages for click prediction have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(20, 4)
+        self.top = torch.nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.top(torch.cat([self.table(x[:, 0].long()), x[:, 1:]], 1)).squeeze(1)
+
+
+def test_made_batches_keep_ids_that_stand_among_numbers():
+    torch.manual_seed(0)
+    batch = (torch.cat([torch.randint(0, 20, (12, 1)).float(), torch.randn(12, 2)], 1), torch.rand(12))
+    model = IdsAmongNumbers()
+
+    def loss(net, x, wanted):
+        return torch.nn.functional.mse_loss(net(x), wanted)
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    assert pt.check(model, batch, loss=loss, optimizer=optimizer).equal
