@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
-    from pstranspile.compiler.cost.predicted import PlanCost, Sweep, cost, sweep
+    from pstranspile.compiler.cost.jobs import PlanCost, Sweep, cost, sweep
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
@@ -65,7 +65,7 @@ _API = {
     "Part": "runtime.run.batch:Part",
     "Op": "ir.model:Op",
     "OpRole": "ir.types:OpRole",
-    "PlanCost": "compiler.cost.predicted:PlanCost",
+    "PlanCost": "compiler.cost.jobs:PlanCost",
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
     "Program": "ir.model:Program",
@@ -75,12 +75,12 @@ _API = {
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
-    "Sweep": "compiler.cost.predicted:Sweep",
+    "Sweep": "compiler.cost.jobs:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis:analyze",
     "check": "proof.check:check",
     "compile": "compiler.compile:compile",
-    "cost": "compiler.cost.predicted:cost",
+    "cost": "compiler.cost.jobs:cost",
     "diff": "compiler.diff:diff",
     "dumps": "ops.textual:print_module",
     "error": "ir.diagnostics:error",
@@ -103,7 +103,7 @@ _API = {
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
-    "sweep": "compiler.cost.predicted:sweep",
+    "sweep": "compiler.cost.jobs:sweep",
     "verify": "compiler.verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""

@@ -7,23 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pstranspile.ops import schema_of
 from pstranspile.runtime.arithmetic.numpy import erf
 from tests.ops.differences import check_gradients, dims, one_output, quick, seeds, values
+from tests.ops.test_schema import NOT_REGISTERED
 
 FORMULAS = {
-    "relu": lambda x: max(x, 0),
-    "leaky_relu": lambda x: x if x > 0 else 0.25 * x,
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "logsigmoid": lambda x: -math.log(1 + math.exp(-x)),
-    "tanh": math.tanh,
-    "gelu": lambda x: x / 2 * (1 + math.erf(x / math.sqrt(2))),
-    "softplus": lambda x: math.log(1 + math.exp(x)),
-    "softsign": lambda x: x / (1 + abs(x)),
+    "relu": (lambda x: max(x, 0), {}),
+    "leaky_relu": (lambda x: x if x > 0 else 0.25 * x, {"alpha": 0.25}),
+    "sigmoid": (lambda x: 1 / (1 + math.exp(-x)), {}),
+    "logsigmoid": (lambda x: -math.log(1 + math.exp(-x)), {}),
+    "tanh": (math.tanh, {}),
+    "gelu": (lambda x: x / 2 * (1 + math.erf(x / math.sqrt(2))), {}),
+    "softplus": (lambda x: math.log(1 + math.exp(x)), {}),
+    "softsign": (lambda x: x / (1 + abs(x)), {}),
 }
+"""Functions of one number by op, with attributes that differ from their defaults. Ops that Fluid has are also held to
+its recorded runs, in `test_opdata.py`.
+"""
 
 
-def attrs_of(op_type):
-    return {"alpha": 0.25} if op_type == "leaky_relu" else {}
+def test_functions_that_fluid_does_not_have_are_held_to_a_formula():
+    own = {name for name in NOT_REGISTERED if schema_of(name).module.endswith(".activation")}
+    assert {name for name in own if not schema_of(name).forward} <= FORMULAS.keys()
+    for name, (_, attributes) in FORMULAS.items():
+        assert all(attributes[key] != schema_of(name).attrs[key].default for key in attributes), name
 
 
 @pytest.mark.parametrize("op_type", FORMULAS)
@@ -31,10 +39,11 @@ def attrs_of(op_type):
 @given(shape=dims(), seed=seeds)
 def test_formula_and_gradient(op_type, shape, seed):
     x = values(seed, *shape)
-    found = one_output(op_type, {"X": x}, attrs_of(op_type))
-    np.testing.assert_allclose(found, np.vectorize(FORMULAS[op_type], otypes=[float])(x), rtol=1e-12)
-    check_gradients(op_type, {"X": x}, ["Out"], attrs_of(op_type))
-    single = one_output(op_type, {"X": x.astype("float32")}, attrs_of(op_type))
+    formula, attributes = FORMULAS[op_type]
+    found = one_output(op_type, {"X": x}, attributes)
+    np.testing.assert_allclose(found, np.vectorize(formula, otypes=[float])(x), rtol=1e-12)
+    check_gradients(op_type, {"X": x}, ["Out"], attributes)
+    single = one_output(op_type, {"X": x.astype("float32")}, attributes)
     assert single.dtype == "float32"
     np.testing.assert_allclose(single, found, rtol=1e-5, atol=1e-6)
 

@@ -128,7 +128,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _print_cost(result: Compiled, *, as_json: bool) -> int:
     """Prints what the plan of a job costs. Raises DiagnosticError."""
-    from pstranspile.compiler.cost.predicted import cost, cost_json
+    from pstranspile.compiler.cost.jobs import cost, cost_json
 
     found = cost(result)
     sys.stdout.write(json_text(cost_json(found)) if as_json else f"{found}\n")
@@ -163,7 +163,7 @@ def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
     first = {key: str(held[0]) for key, held in numbers.items()}
     loaded = load_with_job(argparse.Namespace(**{**vars(options), **first}))
     report(loaded.warnings, [loaded.module.source])
-    from pstranspile.compiler.cost.predicted import sweep, sweep_json
+    from pstranspile.compiler.cost.jobs import sweep, sweep_json
 
     found = sweep(loaded.module, loaded.job, **numbers)
     sys.stdout.write(json_text(sweep_json(found)) if options.json else f"{found}\n")
