@@ -16,7 +16,7 @@ RECENT = 5.0
 """The window, in seconds, over which steps per second are measured."""
 
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """The time, in seconds, after which is said which machines have been started, if none of them has done a step."""
 
 
