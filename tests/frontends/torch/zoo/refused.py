@@ -17,7 +17,7 @@ def gradient_penalty():
 
 
 def aligned(model, sounds, text, lengths):
-    scores = model(sounds).log_softmax(-1).transpose(0, 1)
+    scores = model(sounds).transpose(0, 1)  # no probabilities
     spoken = torch.full((sounds.shape[0],), sounds.shape[1], dtype=torch.long)
     return F.ctc_loss(scores, text, spoken, lengths)
 
