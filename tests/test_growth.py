@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -71,11 +72,14 @@ def calls(work: Callable[[], Any]) -> int:
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
+    gc.collect()
+    gc.disable()  # what it calls of objects that other tests have left is no part of the work
     sys.setprofile(seen)
     try:
         work()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 
