@@ -44,7 +44,15 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import START_FILE, require_writable_folder, work_folder, write_outputs
 from pstranspile.runtime.run.files import arrays_as_bytes
-from pstranspile.runtime.run.step_feeds import LeftOut, RowSource, require_inputs, require_steps
+from pstranspile.runtime.run.step_feeds import (
+    WANTED,
+    LeftOut,
+    RowSource,
+    batches_of,
+    feed_arrays,
+    require_inputs,
+    require_steps,
+)
 
 OnReport = Callable[[str, Mapping[str, Any]], object]
 """Called with the role of a machine and what it reports: the `step` that it has done, the `values` that it has fetched,
@@ -76,15 +84,16 @@ def launch(
 ) -> Simulated:
     """Runs a compiled job as processes on this host, one for each machine, on ports that are free.
 
-    `feeds` are arrays with a leading step axis, or rows (`Data`, `Rows`, what a loader gives), which every process is
-    given for itself. `steps`, `fetch`, `init` and `seed` are those of `simulate`; `init` may also be a file or a
-    checkpoint. A process that ends before its part is done is started again, each `restarts` times; in jobs without
-    servers all begin again from the last checkpoint. Checkpoints are kept in `checkpoint`, at the end and after every
-    `checkpoint_every` steps; `resume` is one to go on from. A trainer that was not heard for `lease` seconds is given
-    up; a trainer waits `patience` seconds for a server. `state` is where servers keep their state every `state_every`
-    updates (None: with `restarts`, a folder for the run). Each process multiplies matrices with `threads` threads.
-    `table_folder` is for the rows of large tables, `logs` for the output of the processes. `on_report` is called with
-    what they report.
+    `feeds` are arrays with a leading step axis, a mapping per step, or rows (`Data`, `Rows`, what a loader gives),
+    which every process is given for itself. `steps`, `fetch`, `init` and `seed` are those of `simulate`; `init` may
+    also be a file or a checkpoint. A process that ends before its part is done is started again, each `restarts` times;
+    in jobs without servers all begin again from the last checkpoint. Checkpoints are kept in `checkpoint`, at the end
+    and after every `checkpoint_every` steps; `resume` is one to go on from. A trainer that was not heard for `lease`
+    seconds is given up; a trainer waits `patience` seconds for a server. `state` is where servers keep their state
+    every `state_every` updates (None: with `restarts`, a folder for the run). Each process multiplies matrices with
+    `threads` threads. `table_folder` is for the rows of large tables, `logs` for the output of the processes.
+    `on_report` is called with what they report.
+
     Raises DiagnosticError, also for a job that does not come to its end; ValueError for `init` beside `resume`, and for
     `checkpoint_every` without `checkpoint`.
     """
@@ -108,6 +117,9 @@ def launch(
         if seconds <= 0:
             raise ValueError(f"launch takes a number of seconds above 0 as {name}, not {seconds}")
     require_no_machine()
+    if feeds is not None and not isinstance(feeds, Mapping | RowSource):
+        batches = batches_of(feeds, "launch", f"{WANTED}, or rows (Data, Rows)")
+        feeds = feed_arrays(batches) if batches else None
     with ExitStack() as at_end:
         work = at_end.enter_context(work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700))
         folder = work / "compiled" / "job"

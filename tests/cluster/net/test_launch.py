@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pstranspile as ps
 from pstranspile.cluster.net import status
 from pstranspile.cluster.net.launch import token_of_job
 from pstranspile.tools.cli import main
@@ -141,6 +142,7 @@ def test_a_process_that_loses_the_signal_to_end_is_told_again() -> None:
     """An exception that a signal raises is lost in a finalizer, for one."""
     code = """
 import signal, time
+import pstranspile as ps
 from pstranspile.cluster.net import status
 status.AGAIN = 0.1
 told = []
@@ -171,3 +173,15 @@ def test_a_job_has_a_token_also_where_the_environment_has_an_empty_one(
         token = os.environ["PSTRANSPILE_TOKEN"]
         assert token == before if before else len(token) == 32
     assert os.environ.get("PSTRANSPILE_TOKEN") == before
+
+
+def test_a_mapping_per_step_is_fed_as_in_the_simulation() -> None:
+    draw = np.random.default_rng(0)
+    batches = [{"x": draw.normal(size=(4, 1000)), "y": draw.normal(size=(4, 20))} for _ in range(2)]
+    feeds = [{name: value.astype("float32") for name, value in batch.items()} for batch in batches]
+    compiled = ps.compile(ps.load(PROGRAM), ps.Job(pservers=1, trainers=2))
+    done, expected = ps.launch(compiled, feeds), ps.simulate(compiled, feeds)
+    for name, value in expected.parameters.items():
+        assert np.asarray(done.parameters[name]).tobytes() == np.asarray(value).tobytes(), name
+    with pytest.raises(TypeError, match="launch takes what is fed as arrays by name, or a list of mappings"):
+        ps.launch(compiled, lambda _trainer, _step: None)
