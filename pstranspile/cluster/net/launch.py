@@ -59,6 +59,14 @@ OnReport = Callable[[str, Mapping[str, Any]], object]
 or its `state`."""
 
 
+def _carriable(feeds: Any) -> Any:
+    """What is fed in a form that processes are given: a mapping per step as arrays. Raises TypeError for a function."""
+    if feeds is None or isinstance(feeds, Mapping | RowSource):
+        return cast("Any", feeds)
+    batches = batches_of(feeds, "launch", f"{WANTED}, or rows (Data, Rows)")
+    return feed_arrays(batches) if batches else None
+
+
 @checked
 def launch(
     job: Compiled,
@@ -117,9 +125,7 @@ def launch(
         if seconds <= 0:
             raise ValueError(f"launch takes a number of seconds above 0 as {name}, not {seconds}")
     require_no_machine()
-    if feeds is not None and not isinstance(feeds, Mapping | RowSource):
-        batches = batches_of(feeds, "launch", f"{WANTED}, or rows (Data, Rows)")
-        feeds = feed_arrays(batches) if batches else None
+    feeds = _carriable(feeds)
     with ExitStack() as at_end:
         work = at_end.enter_context(work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700))
         folder = work / "compiled" / "job"
