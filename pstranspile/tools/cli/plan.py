@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error, shell_line
@@ -153,6 +154,12 @@ def _swept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict
                 parser.error(f"--sweep {word}: {part!r} is no number or range of numbers, such as 4 or 1..8")
             numbers += range(least, most + 1)
         result[key] = numbers
+    if result:
+        from pstranspile.compiler.cost.jobs import MOST
+
+        count = prod(len({*numbers}) for numbers in result.values())
+        if count > MOST:
+            parser.error(f"--sweep: {count:,} combinations; at most {MOST:,} are compared")
     return result
 
 

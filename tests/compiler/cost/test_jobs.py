@@ -298,6 +298,7 @@ def test_the_command_sweeps(folder: Path, capfd: pytest.CaptureFixture[str]):
         (["pservers=0"], "'0' is no number"),
         (["servers=2"], "give pservers=1..8 or trainers=2,4,8, each once"),
         (["pservers=1", "pservers=2"], "each once"),
+        (["pservers=1..200", "trainers=1..200"], "40,000 combinations; at most 10,000 are compared"),
         (["pservers=1..2", "--cost"], "--sweep is for a job whose numbers of machines vary"),
         (["pservers=1..2", "-o", "x.plan"], "prints no plan"),
     ],
