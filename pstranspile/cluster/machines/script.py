@@ -98,10 +98,11 @@ def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
     for op in program.main_block.ops:
         finder.add(op)
     finder.end()
-    exchanges = {id(each): each.exchange() for each in finder.exchanges}
-    ops = tuple(each if isinstance(each, Op) else _op_of(exchanges[id(each)]) for each in finder.ops)
+    exchanges = tuple(each.exchange() for each in finder.exchanges)
+    in_order = iter(exchanges)
+    ops = tuple(each if isinstance(each, Op) else _op_of(next(in_order)) for each in finder.ops)
     block = program.main_block._replace(ops=ops)
-    return program._replace(blocks=(block, *program.blocks[1:])), tuple(exchanges.values())
+    return program._replace(blocks=(block, *program.blocks[1:])), exchanges
 
 
 def _op_of(exchange: Exchange) -> Op:
