@@ -652,7 +652,7 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
     """Sums, means and extremes of what is written to each place, and of what is there with `include_self`. Elements to
     which nothing is written stay.
     """
-    torch = import_module("torch")
+    torch = _torch()
     src = src[tuple(slice(size) for size in index.shape)]
     counts = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(src))
     held = x if include_self else torch.where(counts > 0, torch.zeros_like(x), x)
@@ -667,7 +667,7 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
 
 def _extremes(x: Any, dim: int, index: Any, src: Any, written: Any, largest: bool, include_self: bool) -> Any:
     """The largest or smallest element for each place; equal ones share its gradient."""
-    torch = import_module("torch")
+    torch = _torch()
     order = src.detach().argsort(dim, descending=not largest)
     order = order.gather(dim, index.gather(dim, order).argsort(dim=dim, stable=True))
     places, values = index.gather(dim, order), src.detach().gather(dim, order)
@@ -699,7 +699,7 @@ def _no_main_diagonal(node: Any) -> bool:
 @defines("diagonal.default", needed=_no_main_diagonal)
 def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A diagonal of the matrices of two dims, as the last dim."""
-    torch = import_module("torch")
+    torch = _torch()
     turned = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = turned.shape[-2:]
     down, right = max(-offset, 0), max(offset, 0)
@@ -711,7 +711,7 @@ def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 @defines("diagonal_scatter.default")
 def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A tensor with a diagonal of matrices replaced."""
-    torch = import_module("torch")
+    torch = _torch()
     first, second = dim1 % x.dim(), dim2 % x.dim()
     rows, columns = x.shape[first], x.shape[second]
     turned = x.movedim((first, second), (-2, -1))
@@ -734,7 +734,7 @@ def _eliminated(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
 
     Each pivot is the largest element that is left in its column.
     """
-    torch, size = import_module("torch"), a.shape[-1]
+    torch, size = _torch(), a.shape[-1]
     rows = torch.arange(size, device=a.device)
     both, sign = torch.cat([a, right], -1), torch.ones_like(a[..., 0, 0])
     pivots: list[Any] = []
@@ -753,12 +753,12 @@ def _eliminated(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
 def _without(a: Any) -> tuple[Any, Any]:
     """No equations: pivots and sign alone are asked for."""
     _, pivots, sign = _eliminated(a, a[..., :0])
-    return import_module("torch").stack(pivots, -1), sign
+    return _torch().stack(pivots, -1), sign
 
 
 def _places(a: Any) -> Any:
     """The numbers of rows that torch's own gradient would read; the gradient here is that of the elimination."""
-    torch = import_module("torch")
+    torch = _torch()
     return torch.zeros(a.shape[:-1], dtype=torch.int32, device=a.device)
 
 
@@ -766,13 +766,13 @@ def _no_errors(a: Any) -> Any:
     """What an operator returns of its errors: none is told, and a matrix without an inverse has numbers that are
     infinite or none.
     """
-    torch = import_module("torch")
+    torch = _torch()
     return torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
 
 
 @defines("linalg_inv.default", "inverse.default")
 def _inverse(a: Any) -> Any:
-    torch = import_module("torch")
+    torch = _torch()
     one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
     return _eliminated(a, one)[0]
 
@@ -789,7 +789,7 @@ def _solution(a: Any, right: Any, *, left: bool = True) -> Any:
     wide = right.unsqueeze(-1) if is_vector else right
     matrix = a if left else a.mT
     wide = wide if left or is_vector else wide.mT
-    batch = import_module("torch").broadcast_shapes(matrix.shape[:-2], wide.shape[:-2])
+    batch = _torch().broadcast_shapes(matrix.shape[:-2], wide.shape[:-2])
     made = _eliminated(matrix.expand(*batch, *matrix.shape[-2:]), wide.expand(*batch, *wide.shape[-2:]))[0]
     made = made if left or is_vector else made.mT
     return made.squeeze(-1) if is_vector else made
@@ -803,7 +803,7 @@ def _solution_and_errors(a: Any, right: Any, *, left: bool = True, **_: Any) -> 
 @defines("linalg_solve_triangular.default")
 def _triangular(a: Any, right: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
     """The solution for one triangle of a matrix, whose other elements are not read."""
-    torch = import_module("torch")
+    torch = _torch()
     part = a.triu(1) if upper else a.tril(-1)
     one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     return _solution(part + (one if unitriangular else a * one), right, left=left)
@@ -825,7 +825,7 @@ def _log_determinant(a: Any) -> tuple[Any, Any, Any, Any]:
 @defines("linalg_cholesky.default")
 def _cholesky(a: Any, *, upper: bool = False) -> Any:
     """The lower triangular factor of a symmetric matrix; elements on both sides of its diagonal share a gradient."""
-    torch, size = import_module("torch"), a.shape[-1]
+    torch, size = _torch(), a.shape[-1]
     rest: Any = (a + a.mT) / 2
     columns: list[Any] = []
     for at in range(size):
