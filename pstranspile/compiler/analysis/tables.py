@@ -18,7 +18,7 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.build import make_op
 from pstranspile.ops.schema import Slicing
-from pstranspile.ops.tables.embedding import INITIALISERS
+from pstranspile.ops.tables.embedding import INITIALISERS, SERVED_RANK
 
 # The distributed lookup table: a sparse table that is not cut but distributed by id, and grows as ids come.
 
@@ -151,9 +151,6 @@ def _update(program: Program, table: LookupTable, trainers: int) -> list[Diagnos
 # lookups of one table become one op, if there is a place after the last of their ids and before the first use of their
 # results. Otherwise, and where they differ in kind or padding, they become as few ops as possible.
 
-IDS_RANK = 2
-"""The rank of the ids that Fluid's fused lookup requires."""
-
 
 class MergedLookup(NamedTuple):
     """Lookups that become one op, by index in program order; it comes right after op `after` (-1: at the start)."""
@@ -254,8 +251,8 @@ def _why_local(
         if not _is_marked_lookup(op, marks) or op.inputs.get("W") != (parameter,):
             return index, f"{op.type} reads it on the trainer"
         ids = variables.get(op.input("Ids") or "")
-        if ids is None or ids.tensor is None or len(ids.tensor.shape) != IDS_RANK:
-            return index, f"a lookup on servers takes ids of rank {IDS_RANK}"
+        if ids is None or ids.tensor is None or len(ids.tensor.shape) != SERVED_RANK:
+            return index, f"a lookup on servers takes ids of rank {SERVED_RANK}"
     return None
 
 

@@ -18,6 +18,7 @@ from pstranspile.frontends.torch.elements import compared, fixed, reduced
 from pstranspile.frontends.torch.tensors import cut, picked
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.types import DType
+from pstranspile.ops.tables.embedding import SERVED_RANK
 
 
 @aten("embedding")
@@ -82,17 +83,13 @@ def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, traci
     Rows of a sparse table lie on the servers of a cluster and are looked up there, by ids of rank 2.
     """
     attrs = {"is_sparse": sparse, "remote_prefetch": sparse, "padding_idx": padding}
-    if not sparse or len(tracing.dims(ids)) == IDS_RANK:
+    if not sparse or len(tracing.dims(ids)) == SERVED_RANK:
         tracing.op("lookup_table_v2", {"W": weight, "Ids": ids}, {"Out": out}, **attrs)
         return
     reshape(ids, column := tracing.temp(ids), [-1, 1], tracing)
     tracing.draft.stop_gradient.add(column)
     tracing.op("lookup_table_v2", {"W": weight, "Ids": column}, {"Out": (rows := tracing.temp(out))}, **attrs)
     reshape(rows, out, [*sizes_of(ids, tracing), tracing.dims(weight)[1]], tracing)
-
-
-IDS_RANK = 2
-"""The rank of ids whose rows servers look up."""
 
 
 _SUM, _MEAN, _MAX = 0, 1, 2

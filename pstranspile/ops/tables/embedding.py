@@ -11,6 +11,9 @@ from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs,
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
 from pstranspile.ops.tensors.fill import made
 
+SERVED_RANK = 2
+"""The rank of the ids that a lookup on servers takes, as Fluid's fused lookup does."""
+
 _TABLE = {
     "remote_prefetch": False,
     "trainer_id": 0,
