@@ -24,15 +24,13 @@ from typing import NamedTuple, TypeAlias, cast
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, require_own
 from pstranspile.ops.shapes import Types, Unknown
 
 WorkRule: TypeAlias = Callable[[Op, Types], float]
 """A function from an op and the types of its inputs and outputs, by slot, to its number of operations."""
-
-NO_VARIABLE = "@EMPTY@"
-"""The name that stands for a gradient which is not made."""
 
 
 class _Stated(NamedTuple):
@@ -109,7 +107,7 @@ def _of_rule(schema: OpSchema, rule: WorkRule, op: Op, types: Types) -> float:
 
 def _makes(op: Op, slot: str) -> bool:
     """Whether a gradient op makes the gradient of a slot."""
-    return any(name != NO_VARIABLE for name in op.outputs.get(slot, ()))
+    return any(name != EMPTY_NAME for name in op.outputs.get(slot, ()))
 
 
 def touched(op: Op, inputs: Types, outputs: Types) -> float:

@@ -13,7 +13,7 @@ from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.cost.steps import StepCost, step_cost
-from pstranspile.compiler.job import Job
+from pstranspile.compiler.job import DEFAULTS, Job
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
 from pstranspile.ir.diagnostics import cluster_of, counted
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
@@ -105,14 +105,10 @@ def cost(compiled: Compiled) -> PlanCost:
     expect(compiled, Compiled, "cost", "Compiled")
     plan, job = compiled.plan, compiled.job
     counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
-    rows = job.batch_rows if job is not None else DEFAULT_ROWS
+    rows = job.batch_rows if job is not None else DEFAULTS["batch_rows"]
     found = cost_of(plan, compiled.source.main, rows, counts)
     machines, loops = _machines(compiled, found, counts)
     return PlanCost(plan, rows, counts is not None, found.servers, machines, loops)
-
-
-DEFAULT_ROWS = 512
-"""The rows of a trainer's batch where no job says how many."""
 
 
 def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | None) -> PlanCost:
@@ -357,9 +353,7 @@ def sweep(
 
 
 def _row(module: Module, job: Job, pservers: int, trainers: int) -> SweepRow:
-    names = tuple(f"127.0.0.1:{6174 + number}" for number in range(pservers))
-    endpoints = tuple(f"127.0.0.1:{6174 + number}" for number in range(trainers)) if not job.pservers else ()
-    given = replace(job, pservers=names, trainers=trainers, trainer_endpoints=endpoints or None)
+    given = replace(job, pservers=pservers or (), trainers=trainers, trainer_endpoints=None)
     found = cost(prepare(module, given))
     trainer, *servers = found.machines
     return SweepRow(

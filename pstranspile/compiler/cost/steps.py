@@ -12,15 +12,14 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.uses import sub_blocks
+from pstranspile.compiler.cost.balance import ID
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, counted
 from pstranspile.ir.model import EMPTY, Op, Program, TensorType, Var
 from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
-from pstranspile.ops.work import NO_VARIABLE, bytes_of, operations, touched
-
-ID_BYTES = 8
-"""The size of a row's id in sparse rows, in bytes."""
+from pstranspile.ops.work import bytes_of, operations, touched
 
 
 class OpCost(NamedTuple):
@@ -141,12 +140,12 @@ class _Step:
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
         """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""
         for name in op.input_names:
-            if name != NO_VARIABLE and not self._is_held(name, block):
+            if name != EMPTY_NAME and not self._is_held(name, block):
                 memory.read(name, number, self._bytes(name, block))
         moves = facts_of(op.type).numbers == "in_order" and not sub_blocks(op)
         source = next(op.input_names, "") if moves else ""
         for name in op.output_names:
-            if name != NO_VARIABLE and not self._is_held(name, block):
+            if name != EMPTY_NAME and not self._is_held(name, block):
                 memory.make(name, number, self._bytes(name, block), source)
 
     def _is_held(self, name: str, block: int) -> bool:
@@ -155,7 +154,7 @@ class _Step:
 
     def _bytes(self, name: str, block: int) -> int:
         tensor = self.type_of(name, block)
-        ids = ID_BYTES * tensor.shape[0] if name in self.sparse and tensor is not None and tensor.shape else 0
+        ids = ID * tensor.shape[0] if name in self.sparse and tensor is not None and tensor.shape else 0
         return bytes_of(tensor) + ids
 
     def _typed(self, op: Op, inputs: Types, block: int) -> tuple[Types, Types]:
@@ -176,7 +175,7 @@ class _Step:
             inputs, inferred = self._of_sparse(op, inputs, inferred, self.known[rows])
         outputs = {slot: self._outputs(op, slot, inferred.get(slot, ()), block) for slot in op.outputs}
         if rows is not None and not _updates(op):
-            self.sparse.update(name for name in op.output_names if name != NO_VARIABLE)
+            self.sparse.update(name for name in op.output_names if name != EMPTY_NAME)
         return inputs, outputs
 
     def _outputs(
@@ -189,7 +188,7 @@ class _Step:
             tensor = given[number] if number < len(given) else None
             if tensor is None or min(tensor.shape, default=-1) < 0:
                 var = self.program.find_var(name, block)
-                tensor = self.declared(var) if var is not None and name != NO_VARIABLE else None
+                tensor = self.declared(var) if var is not None and name != EMPTY_NAME else None
             if is_sparse:
                 tensor = self._of_lookups(op, tensor, block)
                 self.sparse.add(name)
