@@ -750,21 +750,23 @@ def _eliminated(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
     return both[..., size:], pivots, sign
 
 
-def _without(a: Any) -> tuple[Any, Any]:
-    """No equations: pivots and sign alone are asked for."""
+def _pivots(a: Any) -> tuple[Any, Any]:
+    """The pivots of an elimination without a right side, and the sign of the order of rows."""
     _, pivots, sign = _eliminated(a, a[..., :0])
     return _torch().stack(pivots, -1), sign
 
 
-def _places(a: Any) -> Any:
-    """The numbers of rows that torch's own gradient would read; the gradient here is that of the elimination."""
+def _unread_order(a: Any) -> Any:
+    """Zeros in the place of the order of rows, which torch's own gradient reads; here the gradient is that of the
+    elimination.
+    """
     torch = _torch()
     return torch.zeros(a.shape[:-1], dtype=torch.int32, device=a.device)
 
 
 def _no_errors(a: Any) -> Any:
-    """What an operator returns of its errors: none is told, and a matrix without an inverse has numbers that are
-    infinite or none.
+    """The error codes that an operator returns: always 0, as results for a matrix without an inverse are infinite or
+    NaN.
     """
     torch = _torch()
     return torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
@@ -797,7 +799,7 @@ def _solution(a: Any, right: Any, *, left: bool = True) -> Any:
 
 @defines("_linalg_solve_ex.default")
 def _solution_and_errors(a: Any, right: Any, *, left: bool = True, **_: Any) -> tuple[Any, Any, Any, Any]:
-    return _solution(a, right, left=left), a.clone(), _places(a), _no_errors(a)
+    return _solution(a, right, left=left), a.clone(), _unread_order(a), _no_errors(a)
 
 
 @defines("linalg_solve_triangular.default")
@@ -811,15 +813,15 @@ def _triangular(a: Any, right: Any, *, upper: bool, left: bool = True, unitriang
 
 @defines("_linalg_det.default")
 def _determinant(a: Any) -> tuple[Any, Any, Any]:
-    pivots, sign = _without(a)
-    return pivots.prod(-1) * sign, a.clone(), _places(a)
+    pivots, sign = _pivots(a)
+    return pivots.prod(-1) * sign, a.clone(), _unread_order(a)
 
 
 @defines("_linalg_slogdet.default")
 def _log_determinant(a: Any) -> tuple[Any, Any, Any, Any]:
     """The sign of a determinant and the logarithm of its size."""
-    pivots, sign = _without(a)
-    return (sign * pivots.detach().sign().prod(-1)), pivots.abs().log().sum(-1), a.clone(), _places(a)
+    pivots, sign = _pivots(a)
+    return (sign * pivots.detach().sign().prod(-1)), pivots.abs().log().sum(-1), a.clone(), _unread_order(a)
 
 
 @defines("linalg_cholesky.default")

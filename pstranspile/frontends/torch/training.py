@@ -629,7 +629,7 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
     trained = [name for group in groups for name in group.parameters]
     parameters = [name for name in draft.blocks[0].vars if name in {*trained}]
     rates = [_rate(tracing, group, kind) for group in groups]
-    draft.stop_gradient |= _apart_from(trained, draft)
+    draft.stop_gradient |= _independent_of(trained, draft)
     pairs = append_backward(draft, loss, parameters)
     if not pairs:
         message = "none of the optimizer's parameters would be trained: they require no gradient, or the loss has none"
@@ -649,7 +649,7 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
     return states
 
 
-def _apart_from(trained: Sequence[str], draft: Draft) -> set[str]:
+def _independent_of(trained: Sequence[str], draft: Draft) -> set[str]:
     """The variables of the main block that are computed without any of the trained parameters: nobody needs their
     gradients, which are often as large as the batch.
     """
