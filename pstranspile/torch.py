@@ -44,7 +44,6 @@ def state_dict(source: _Source, training: Training | None = None) -> dict[str, A
     checkpoint, or a folder of some, of which it is the newest. `training`, which the program is of, says which
     variables are the model's; a checkpoint needs it. Raises DiagnosticError for what can't be read or does not fit.
     """
-    torch = torch_library()
     if training is not None:
         expect(training, Training, "training", "what trace gives")
     expect(source, Training | Cluster | Mapping | str | os.PathLike, "state_dict", _WANTED)
@@ -53,6 +52,7 @@ def state_dict(source: _Source, training: Training | None = None) -> dict[str, A
     kept = arrays if own is None else {name: arrays[name] for name in own.names if name in arrays}
     shapes: Mapping[str, tuple[int, ...]] = {} if own is None else own.shapes
     made = {name: np.ascontiguousarray(array).reshape(shapes.get(name, array.shape)) for name, array in kept.items()}
+    torch = torch_library()  # what is wrong with the source is told without it
     return {name: torch.from_numpy(array.copy()) for name, array in made.items()}
 
 
