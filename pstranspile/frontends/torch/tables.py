@@ -80,7 +80,8 @@ def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
 def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, tracing: Tracing) -> None:
     """`out` is the rows of a table with these ids (i64), with zeros for the id `padding` (-1: no padding).
 
-    Rows of a sparse table lie on the servers of a cluster and are looked up there, by ids of rank 2.
+    Rows of a sparse table lie on the servers of a cluster and are looked up there, by ids of rank 2: others are looked
+    up as a column, whose rows `lookup_table` gives without the column's dim.
     """
     attrs = {"is_sparse": sparse, "remote_prefetch": sparse, "padding_idx": padding}
     if not sparse or len(tracing.dims(ids)) == SERVED_RANK:
@@ -88,8 +89,11 @@ def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, traci
         return
     reshape(ids, column := tracing.temp(ids), [-1, 1], tracing)
     tracing.draft.stop_gradient.add(column)
-    tracing.op("lookup_table_v2", {"W": weight, "Ids": column}, {"Out": (rows := tracing.temp(out))}, **attrs)
-    reshape(rows, out, [*sizes_of(ids, tracing), tracing.dims(weight)[1]], tracing)
+    vector = len(tracing.dims(ids)) == 1
+    rows = out if vector else tracing.temp(out)
+    tracing.op("lookup_table", {"W": weight, "Ids": column}, {"Out": rows}, **attrs)
+    if not vector:
+        reshape(rows, out, [*sizes_of(ids, tracing), tracing.dims(weight)[1]], tracing)
 
 
 _SUM, _MEAN, _MAX = 0, 1, 2
