@@ -51,7 +51,11 @@ def beside_source() -> Path | None:
     """Compiles the module and puts it beside its source."""
     with tempfile.TemporaryDirectory() as folder:
         module = compiled(Path(folder))
-        return module and Path(shutil.copy(module, FOLDER))
+        if module is None:
+            return None
+        # an old module is replaced, not written over: running processes have it in their memory
+        new = Path(shutil.copy(module, FOLDER / f".{module.name}.new"))
+        return new.replace(FOLDER / module.name)
 
 
 try:

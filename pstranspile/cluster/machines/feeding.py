@@ -32,6 +32,7 @@ from pstranspile.runtime.run.step_feeds import (
     require_steps,
     variable_of,
 )
+from pstranspile.runtime.values import LoDTensor
 
 # The weights of the trainers' shares of a batch.
 #
@@ -344,13 +345,21 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
     """
     parts: dict[str, Part | None] = {}
     values: dict[str, Any] = {}
+    of_rows: dict[tuple[int, int, int], Part] = {}
+    """The parts of a batch that inputs without sequences hold; mostly one, as all inputs have as many rows."""
     for name, value in feed.items():
         values[name] = value
         if divided(program, name) and has_rows(value):
             size = rows_of(value)
             dealt = feed.share(name, size, trainer, trainers) if isinstance(feed, Dealt) else None
-            rows = range(*(dealt or share(size, trainer, trainers)))
-            values[name], parts[name] = chosen(value, rows)
+            start, stop = dealt or share(size, trainer, trainers)
+            if isinstance(value, LoDTensor):
+                values[name], parts[name] = chosen(value, range(start, stop))
+                continue
+            part = of_rows.get((size, start, stop))
+            if part is None:
+                part = of_rows[size, start, stop] = Part(np.arange(start, stop), size)
+            values[name], parts[name] = np.asarray(value)[start:stop], part
     return Batch(values, parts)
 
 

@@ -28,6 +28,7 @@ from pstranspile.ir.model import MAIN, Program, Var
 from pstranspile.ir.table_rules import most_rows
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.attributes import ints_attr
+from pstranspile.runtime.kernels.numeric import all_ids
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
@@ -329,7 +330,7 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
         if not isinstance(value, (np.ndarray, SelectedRows)):
             raise Misfit(f"it brings {form_of(value)}")
         return
-    shape, kind = declared.shape, NUMPY_TYPES[declared.dtype]
+    shape = declared.shape
     held: Any = value
     rows = declared.kind is VarKind.SELECTED_ROWS
     if isinstance(value, SelectedRows) and rows:
@@ -340,12 +341,15 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
         held = value.data if isinstance(value, LoDTensor) and lod else value
         fits = held.__class__ is np.ndarray and not rows
     if not fits or held.dtype != _ELEMENTS[declared.dtype] or not _alike(held.shape, shape):
+        kind = NUMPY_TYPES[declared.dtype]
         wanted = f"{'rows of ' if isinstance(value, SelectedRows) and rows else ''}{kind}{list(declared.shape)}"
         raise Misfit(f"it brings {form_of(value)} for {visible(name)}, where the server has {wanted}")
 
 
 def _alike(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     """Whether dims agree with declared ones, in which negative numbers match any."""
+    if shape == declared:
+        return True
     return len(shape) == len(declared) and all(b < 0 or a == b for a, b in zip(shape, declared, strict=True))
 
 
@@ -353,7 +357,6 @@ def require_ids(ids: Any, dims: int | None, rows: int) -> None:
     """Raises Misfit unless `ids` is a tensor of `dims` dims with ids from 0 up to the rows of a table."""
     if ids.__class__ is not np.ndarray or ids.dtype != np.int64 or (dims is not None and ids.ndim != dims):
         raise Misfit(f"it brings {form_of(ids)} in place of ids")
-    # as unsigned numbers, negative ids are too large as well, so one comparison finds both
-    if ids.size and int(ids.view("uint64").max()) >= rows:
+    if not all_ids(ids, rows):
         wrong = ids[(ids < 0) | (ids.view("uint64") >= rows)]
         raise Misfit(f"it brings the id {int(wrong[0])}, but there are {rows} rows")

@@ -109,7 +109,11 @@ class Part:
         self._steps: dict[tuple[str, str], int] = {}
         """The step of the last message on each link to a server of this process."""
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
-        lone = cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
+        own = [cluster.machines[name] for name in sorted(self.own)]
+        self._servers = frozenset(machine.name for machine in own if isinstance(machine, Server))
+        self._asking = {machine.name: machine for machine in own if isinstance(machine, (Trainer, Companion))}
+        """The machines of this process that ask servers, by name."""
+        lone = own[0] if len(own) == 1 else None
         for peer in self.peers.values():
             stand_in = StandIn(peer, post, lone)
             for name in peer.machines:
@@ -122,19 +126,21 @@ class Part:
         due: dict[tuple[str, str], int] = {}
         awaited: dict[str, set[int]] = {}
         left = peer.left
+        machines, asking = self.cluster.machines, self._asking
         for message in messages:
             self.require_allowed(peer, message)
-            machines, way = self.cluster.machines, (message.source, message.target)
-            target = machines[message.target]
+            target, sequence = message.target, message.sequence
+            way = message.source, target
             expected = due.get(way)
             if expected is None:
-                expected = self.cluster.network.link(machines[message.source], target, message.trainer).expected
-            if message.sequence > expected or (message.sequence < expected and peer.index >= 0):
-                raise WireError(f"message {message.sequence} has come where {expected} is due: {message}")
-            if message.sequence < expected:
+                link = self.cluster.network.link(machines[message.source], machines[target], message.trainer)
+                expected = link.expected
+            if sequence != expected:
+                if sequence > expected or peer.index >= 0:
+                    raise WireError(f"message {sequence} has come where {expected} is due: {message}")
                 continue
             due[way] = expected + 1
-            if isinstance(target, Server):
+            if target in self._servers:
                 if left:
                     raise WireError(f"{peer.role} has left, or was given up, and sends on: {message}")
                 if not -MOST_STEPS < message.step < MOST_STEPS or message.step < self._steps.get(way, -MOST_STEPS):
@@ -143,8 +149,8 @@ class Part:
                     raise WireError(f"{peer.role} may not leave so: {message}")
                 self._steps[way] = message.step
                 left = message.kind == COMPLETE
-            elif isinstance(target, (Trainer, Companion)):
-                self._require_awaited(peer, message, target, awaited.setdefault(message.target, set()))
+            elif target in asking:
+                self._require_awaited(peer, message, asking[target], awaited.setdefault(target, set()))
 
     def _require_awaited(self, peer: Peer, message: Message, target: Trainer | Companion, filled: set[int]) -> None:
         """Raises WireError for an answer to something that the machine has not asked. (Old answers are ignored.)"""

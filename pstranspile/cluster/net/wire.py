@@ -22,6 +22,7 @@ import numpy as np
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Key, Part, Piece, Statement, Total
 from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.runtime.kernels.numeric import all_ids
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 Buffers: TypeAlias = "list[Any]"
@@ -42,13 +43,26 @@ _DTYPES: tuple[Any, ...] = tuple(
 _DTYPE_NUMBERS = {dtype: number for number, dtype in enumerate(_DTYPES)}
 
 _U32, _I64, _F64 = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
+_ROWS_HEAD = struct.Struct("<Bq")
+"""The mark of rows of a table, and the number of all rows that it has."""
+_ARRAY_MARK = bytes([_ARRAY])
+"""The mark of an array."""
 _SEGMENT = struct.Struct("<Iqqqq")
 """The number of a segment of a collective operation, and two keys of operations."""
+MOST_DIMS = 16
+"""The most dims of an array."""
+
 _ARRAY_HEAD = struct.Struct("<BBBxI")
 """Element type, number of dims, bytes of padding, -, bytes of text that follow (0)."""
 
-MOST_DIMS = 16
-"""The most dims of an array."""
+_DIMS = tuple(struct.Struct(f"<{count}q") for count in range(MOST_DIMS + 1))
+"""The dims of an array, by their number."""
+
+_HEAD_AND_DIMS = tuple(struct.Struct(f"{_ARRAY_HEAD.format}{count}q") for count in range(MOST_DIMS + 1))
+"""The head of an array followed by its dims, by their number."""
+
+_PADDING = tuple(bytes(count) for count in range(ALIGNMENT))
+"""The bytes before the numbers of an array, by their number."""
 
 MOST_TEXT = 1 << 16
 """The most bytes of a text: a name, a path or the form of a value."""
@@ -88,19 +102,22 @@ class Writer:
         self.add(_U32.pack(len(data)))
         self.add(data)
 
-    def array(self, value: Any) -> None:
-        """Appends an array: element type, dims, then its numbers, aligned."""
-        number = _DTYPE_NUMBERS.get(value.dtype)
-        if number is None or value.ndim > MOST_DIMS:
-            raise WireError(f"an array of {value.dtype}, {value.ndim} dims, can't be sent")
+    def array(self, value: Any, before: bytes = b"") -> None:
+        """Appends the bytes `before`, and an array: element type, dims, then its numbers, aligned."""
+        number, shape = _DTYPE_NUMBERS.get(value.dtype), value.shape
+        count = len(shape)
+        if number is None or count > MOST_DIMS:
+            raise WireError(f"an array of {value.dtype}, {count} dims, can't be sent")
         if not value.flags.c_contiguous:
             value = np.ascontiguousarray(value)
-        dims = struct.pack(f"<{value.ndim}q", *value.shape)
-        padding = -(self.size + _ARRAY_HEAD.size + len(dims)) % ALIGNMENT
-        self.add(_ARRAY_HEAD.pack(number, value.ndim, padding, 0) + dims + bytes(padding))
-        if value.nbytes:
-            self.buffers.append(value.reshape(-1).view("uint8").data)
-            self.size += value.nbytes
+        form = _HEAD_AND_DIMS[count]
+        start = self.size + len(before) + form.size
+        padding = -start % ALIGNMENT
+        self.buffers.append(before + form.pack(number, count, padding, 0, *shape) + _PADDING[padding])
+        self.size = start + padding
+        if size := value.nbytes:
+            self.buffers.append(value)
+            self.size += size
 
     def value(self, value: Any) -> None:
         """Appends the value of a message. Raises WireError for values that can't be sent."""
@@ -123,17 +140,23 @@ def can_be_sent(value: Any) -> bool:
 
 def bytes_of(value: Any) -> int:
     """The bytes of the numbers in a value, which may be fewer than it takes in a message."""
-    if isinstance(value, LoDTensor):
-        return bytes_of(value.data)
-    if isinstance(value, SelectedRows):
-        return bytes_of(value.value) + bytes_of(value.rows)
-    if isinstance(value, Piece):
-        return bytes_of(value.part.value)
-    if isinstance(value, (Part, Total)):
-        return bytes_of(value.value)
-    if isinstance(value, Statement):
-        return sum(bytes_of(total.value) for total in value.kept)
-    return int(value.nbytes) if isinstance(value, (np.ndarray, np.generic)) else 0
+    size = _SIZES.get(value.__class__)
+    if size is not None:
+        return size(value)
+    return int(value.nbytes) if isinstance(value, np.generic) else 0
+
+
+_SIZES: dict[type, Callable[[Any], int]] = {
+    type(None): lambda _: 0,
+    np.ndarray: lambda value: value.nbytes,
+    LoDTensor: lambda value: bytes_of(value.data),
+    SelectedRows: lambda value: value.value.nbytes + value.rows.nbytes,
+    Part: lambda value: bytes_of(value.value),
+    Piece: lambda value: bytes_of(value.part.value),
+    Total: lambda value: bytes_of(value.value),
+    Statement: lambda value: sum(bytes_of(total.value) for total in value.kept),
+}
+"""The bytes of the numbers in a value, by its class; a value of another class has none, or is a scalar of numpy."""
 
 
 def _offsets(value: LoDTensor) -> int:
@@ -155,8 +178,7 @@ def _write_lod(writer: Writer, value: LoDTensor) -> None:
 
 
 def _write_rows(writer: Writer, value: SelectedRows) -> None:
-    writer.add(bytes([_ROWS]) + _I64.pack(value.height))
-    writer.array(value.rows)
+    writer.array(value.rows, _ROWS_HEAD.pack(_ROWS, value.height))
     writer.array(value.value)
 
 
@@ -187,8 +209,7 @@ def _write_statement(writer: Writer, statement: Statement) -> None:
 
 
 def _write_array(writer: Writer, value: Any) -> None:
-    writer.add(bytes([_ARRAY]))
-    writer.array(value)
+    writer.array(value, _ARRAY_MARK)
 
 
 def _write_text(writer: Writer, value: str) -> None:
@@ -221,6 +242,7 @@ class Reader:
 
     def __init__(self, data: Bytes, at: int = 0):
         self.data = memoryview(data).toreadonly()
+        self.size = len(data)
         self.at = at
         self._offsets = self._sums = self._trainers = 0
         self._of: dict[bytes, tuple[int, ...]] = {}
@@ -252,18 +274,26 @@ class Reader:
 
     def take(self, size: int) -> int:
         """Takes the next `size` bytes and gives the offset of the first. Raises WireError if fewer are left."""
-        start, self.at = self.at, self.at + size
-        if size < 0 or self.at > len(self.data):
-            raise WireError(f"{size} bytes are announced at byte {start}, {len(self.data) - start} are left")
+        start = self.at
+        end = self.at = start + size
+        if size < 0 or end > self.size:
+            raise WireError(f"{size} bytes are announced at byte {start}, {self.size - start} are left")
         return start
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """Reads numbers of a fixed form."""
-        return form.unpack_from(self.data, self.take(form.size))
+        start = self.at
+        end = self.at = start + form.size
+        if end > self.size:
+            raise WireError(f"{form.size} bytes are announced at byte {start}, {self.size - start} are left")
+        return form.unpack_from(self.data, start)
 
     def text(self) -> str:
         """Reads a text with its length."""
-        (size,) = self.unpack(_U32)
+        return self.text_of(self.unpack(_U32)[0])
+
+    def text_of(self, size: int) -> str:
+        """Reads a text of so many bytes."""
         start = self.take(size)
         if size > MOST_TEXT:
             raise WireError(f"a text of {size} bytes is too long")
@@ -281,19 +311,18 @@ class Reader:
         number, ndim, padding, zero = self.unpack(_ARRAY_HEAD)
         if number >= len(_DTYPES) or ndim > MOST_DIMS or padding >= ALIGNMENT or zero:
             raise WireError(f"no array begins at byte {self.at - _ARRAY_HEAD.size}")
-        dims = struct.unpack_from(f"<{ndim}q", self.data, self.take(8 * ndim))
-        self.take(padding)
-        if any(dim < 0 for dim in dims):
+        form: struct.Struct = _DIMS[ndim]
+        dims = self.unpack(form)
+        if ndim and min(dims) < 0:
             raise WireError(f"an array has dims {list(dims)}")
         dtype, count = _DTYPES[number], prod(dims)
-        start = self.take(count * dtype.itemsize)
+        start = padding + self.take(padding + count * dtype.itemsize)
         if not count:
             try:
                 return np.empty(dims, dtype)
             except ValueError:  # the product of the dims is too large for numpy
                 raise WireError(f"an array has dims {list(dims)}") from None
-        flat: Any = np.frombuffer(self.data, dtype, count, start)
-        return flat.reshape(dims)
+        return np.ndarray(dims, dtype, self.data, start)
 
     def value(self) -> Any:
         """Reads the value of a message. Raises WireError."""
@@ -304,9 +333,11 @@ class Reader:
         return self._read(_OF_SUMS)
 
     def _read(self, readers: Mapping[int, Callable[[Reader], Any]]) -> Any:
-        read = readers.get(self.byte())
+        start = self.at
+        read = readers.get(self.data[start]) if start < self.size else None
         if read is None:
-            raise WireError(f"no value begins at byte {self.at - 1}")
+            raise WireError(f"no value begins at byte {self.take(1)}")
+        self.at = start + 1
         return read(self)
 
 
@@ -324,13 +355,13 @@ def _read_lod(reader: Reader) -> LoDTensor:
 
 
 def _read_rows(reader: Reader) -> SelectedRows:
-    (height,) = reader.unpack(_I64)
+    height = reader.unpack(_I64)[0]
     rows, value = reader.array(), reader.array()
     if rows.ndim != 1 or rows.dtype != np.int64 or not value.ndim or len(value) < len(rows) or height < 0:
         raise WireError("rows and row numbers don't fit each other")
     if takes_any_id((height, *value.shape[1:])):
         return SelectedRows(rows, value, height)
-    if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= height):
+    if not all_ids(rows, height):
         raise WireError(f"a row number is outside of {height} rows")
     return SelectedRows(rows, value, height)
 
@@ -373,7 +404,7 @@ def _read_statement(reader: Reader) -> Statement:
 
 _OF_SUMS: dict[int, Callable[[Reader], Any]] = {
     _NOTHING: lambda reader: None,
-    _ARRAY: lambda reader: reader.array(),
+    _ARRAY: Reader.array,
     _ROWS: _read_rows,
 }
 
@@ -383,7 +414,7 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     _TRUE: lambda reader: True,
     _INTEGER: lambda reader: cast("int", reader.unpack(_I64)[0]),
     _REAL: lambda reader: cast("float", reader.unpack(_F64)[0]),
-    _TEXT: lambda reader: reader.text(),
+    _TEXT: Reader.text,
     _LOD: _read_lod,
     _PART: _read_part,
     _PIECE: _read_piece,
@@ -430,8 +461,8 @@ HEADER_SIZE = _HEADER.size
 _BLOCK = 256
 """The number of 64-bit words that are added for the check sum of a body."""
 
-_MESSAGE = struct.Struct("<BxxxIIiiqQ")
-"""Kind, source, target, trainer, slot, step, sequence."""
+_MESSAGE = struct.Struct("<BxxxIIiiqQI")
+"""Kind, source, target, trainer, slot, step, sequence, bytes of the variable's name, which follows."""
 
 _KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
@@ -545,9 +576,9 @@ def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> b
     writer.size = HEADER_SIZE  # arrays are aligned relative to the whole frame
     writer.add(struct.pack("<I", len(messages)))
     for kind, source, target, trainer, step, sequence, variable, payload, slot in messages:
-        numbers = _KIND_NUMBERS[kind], machines[source], machines[target], trainer, slot, step, sequence
-        writer.add(_MESSAGE.pack(*numbers))
-        writer.text(variable)
+        name = variable.encode()
+        numbers = _KIND_NUMBERS[kind], machines[source], machines[target], trainer, slot, step, sequence, len(name)
+        writer.add(_MESSAGE.pack(*numbers) + name)
         writer.value(payload)
     return b"".join(writer.buffers)
 
@@ -555,7 +586,7 @@ def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> b
 def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
     """The messages of a frame. Raises WireError if one is not well-formed; then no message is taken."""
     reader = Reader(data, HEADER_SIZE)
-    (count,) = reader.unpack(struct.Struct("<I"))
+    (count,) = reader.unpack(_U32)
     if count > MOST_MESSAGES:
         raise WireError(f"{count} messages are announced in a frame, which has {MOST_MESSAGES} at most")
     if count * _MESSAGE.size > len(data):
@@ -563,13 +594,13 @@ def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
     messages: list[Message] = []
     for _ in range(count):
         numbers: tuple[int, ...] = reader.unpack(_MESSAGE)
-        kind, source, target, trainer, slot, step, sequence = numbers
+        kind, source, target, trainer, slot, step, sequence, size = numbers
         if kind >= len(KINDS) or source >= len(machines) or target >= len(machines) or not sequence:
             raise WireError("a message is of no known kind, or of machines that the job does not have")
-        variable = reader.text()
+        variable = reader.text_of(size)
         payload = reader.value()
-        kind_name, source_name, target_name = KINDS[kind], machines[source], machines[target]
-        messages.append(Message(kind_name, source_name, target_name, trainer, step, sequence, variable, payload, slot))
+        fields = (KINDS[kind], machines[source], machines[target], trainer, step, sequence, variable, payload, slot)
+        messages.append(Message(*fields))
     if reader.at != len(data):
         raise WireError(f"{len(data) - reader.at} bytes are left behind the messages of a frame")
     return messages

@@ -413,6 +413,96 @@ static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     return PyLong_FromSsize_t(different);
 }
 
+/* Memory for an update of rows: their order, room to sort them, and room for the sum of a row. */
+typedef struct {
+    uint32_t *order, *spare;
+    float *sum;
+} Scratch;
+
+/* Takes a table (argument 0), the rows (1) and the values (2) of its gradient: their number, or -1 if they don't fit.
+   `*width` is that of a row, `*height` the number of rows. */
+static Size rows_of(Arrays *arrays, PyObject *const *a, Size *width, Size *height) {
+    float *p = memory(arrays, a[0], 'f', 1, -1);
+    *height = p && arrays->views[0].ndim ? arrays->views[0].shape[0] : 0;
+    *width = *height ? size_of(arrays, 0) / *height : 0;
+    int64_t *rows = *width ? memory(arrays, a[1], 'q', 0, -1) : NULL;
+    Size count = rows ? size_of(arrays, 1) : 0;
+    if (!rows || count > UINT32_MAX || !memory(arrays, a[2], 'f', 0, count * *width)) return -1;
+    for (Size at = 0; at < count; at++) {
+        if (rows[at] < 0 || rows[at] >= *height) return -1;
+    }
+    return count;
+}
+
+static int scratch(Scratch *made, Size count, Size width) {
+    made->order = PyMem_RawMalloc((2 * count + width) * sizeof(uint32_t) + 1);
+    if (!made->order) return 0;
+    made->spare = made->order + count;
+    made->sum = (float *)(made->spare + count);
+    return 1;
+}
+
+static PyObject *py_adagrad_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[2];
+    if (!has_arguments(given, 6) || !numbers(a + 4, 2, scales)) return NULL;
+    Arrays arrays = {.count = 0};
+    Scratch made;
+    Size width, height, count = rows_of(&arrays, a, &width, &height);
+    float *m = count >= 0 ? memory(&arrays, a[3], 'f', 1, height * width) : NULL;
+    int done = m && scratch(&made, count, width);
+    if (done) {
+        float *p = arrays.views[0].buf, *value = arrays.views[2].buf;
+        int64_t *rows = arrays.views[1].buf;
+        RUN(count * width,
+            adagrad_rows(count, width, rows, value, ascending(count, rows, height, made.order, made.spare), made.sum, p,
+                         m, scales[0], scales[1]));
+        PyMem_RawFree(made.order);
+    }
+    return finish(&arrays, done);
+}
+
+static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[6];
+    if (!has_arguments(given, 11) || !numbers(a + 5, 6, scales)) return NULL;
+    Arrays arrays = {.count = 0};
+    Scratch made;
+    Size width, height, count = rows_of(&arrays, a, &width, &height);
+    float *m = count >= 0 ? memory(&arrays, a[3], 'f', 1, height * width) : NULL;
+    float *v = m ? memory(&arrays, a[4], 'f', 1, height * width) : NULL;
+    int done = v && scratch(&made, count, width);
+    if (done) {
+        float *p = arrays.views[0].buf, *value = arrays.views[2].buf;
+        int64_t *rows = arrays.views[1].buf;
+        RUN(count * width,
+            adam_rows(count, width, rows, value, ascending(count, rows, height, made.order, made.spare), made.sum, p, m,
+                      v, scales));
+        PyMem_RawFree(made.order);
+    }
+    return finish(&arrays, done);
+}
+
+static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 6)) return NULL;
+    Arrays arrays = {.count = 0};
+    int64_t *rows = memory(&arrays, a[0], 'q', 0, -1);
+    Size count = rows ? size_of(&arrays, 0) : 0;
+    float *value = count ? memory(&arrays, a[1], 'f', 0, -1) : NULL;
+    Size size = value ? size_of(&arrays, 1) : 0, width = size / (count ? count : 1);
+    int64_t *ends = value && width * count == size ? memory(&arrays, a[2], 'q', 0, -1) : NULL;
+    Size sections = ends ? size_of(&arrays, 2) - 1 : 0;
+    int64_t *starts = sections > 0 ? memory(&arrays, a[3], 'q', 1, sections + 1) : NULL;
+    int64_t *rows_out = starts ? memory(&arrays, a[4], 'q', 1, count) : NULL;
+    float *value_out = rows_out ? memory(&arrays, a[5], 'f', 1, size) : NULL;
+    int done = value_out && count <= UINT32_MAX;
+    for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < ends[sections];
+    uint32_t *part = done ? PyMem_RawMalloc(count * sizeof *part) : NULL;
+    if (part) {
+        RUN(size, split_rows(count, width, rows, value, sections, ends, part, starts, rows_out, value_out));
+        PyMem_RawFree(part);
+    }
+    return finish(&arrays, part != NULL);
+}
+
 static PyMethodDef functions[] = {
     {"sgd", (PyCFunction)(void (*)(void))py_sgd, METH_FASTCALL, NULL},
     {"momentum", (PyCFunction)(void (*)(void))py_momentum, METH_FASTCALL, NULL},
@@ -437,6 +527,9 @@ static PyMethodDef functions[] = {
     {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
     {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
+    {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},
+    {"adagrad_rows", (PyCFunction)(void (*)(void))py_adagrad_rows, METH_FASTCALL, NULL},
+    {"adam_rows", (PyCFunction)(void (*)(void))py_adam_rows, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

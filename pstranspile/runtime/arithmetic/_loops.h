@@ -75,7 +75,7 @@ FOR_ALL_PROCESSORS static void nesterov(Size n, const float *p, const float *g, 
 }
 
 /* m = m * kept1 + new1 * g; v = v * kept2 + (g * new2) * g; new = p - m / (sqrt(v) + epsilon) * rate */
-FOR_ALL_PROCESSORS static void adam(Size n, const float *p, const float *g, float *m, float *v, float *new,
+ALWAYS_INLINE static void adam_step(Size n, const float *p, const float *g, float *m, float *v, float *new,
                                     const float *scales) {
     const float kept1 = scales[0], new1 = scales[1], kept2 = scales[2], new2 = scales[3], epsilon = scales[4],
                 rate = scales[5];
@@ -89,14 +89,23 @@ FOR_ALL_PROCESSORS static void adam(Size n, const float *p, const float *g, floa
     }
 }
 
+FOR_ALL_PROCESSORS static void adam(Size n, const float *p, const float *g, float *m, float *v, float *new,
+                                    const float *scales) {
+    adam_step(n, p, g, m, v, new, scales);
+}
+
 /* m = m + g * g; p = p - rate * g / (sqrt(m) + epsilon) */
-FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
+ALWAYS_INLINE static void adagrad_step(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
     INDEPENDENT
     for (Size i = 0; i < n; i++) {
         float moment = m[i] + g[i] * g[i];
         m[i] = moment;
         p[i] = p[i] - rate * g[i] / (sqrtf(moment) + epsilon);
     }
+}
+
+FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
+    adagrad_step(n, p, g, m, rate, epsilon);
 }
 
 /* The gradients of activations from those of their results, and from these. */
@@ -399,4 +408,99 @@ FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t 
         }
     }
     return different;
+}
+
+/* Updates of single rows of tables by sparse gradients, which may have a row several times: its values are added in
+   order, and the row is updated once. */
+
+#define DIGIT 8  /* the bits by which rows are sorted at a time */
+
+/* The indices of the rows, which are below `height`, in ascending order of the rows; ties keep their order. `order` and
+   `spare` have room for `count` indices each, and one of them is the result. */
+static const uint32_t *ascending(Size count, const int64_t *rows, Size height, uint32_t *order, uint32_t *spare) {
+    for (Size at = 0; at < count; at++) order[at] = (uint32_t)at;
+    for (int shift = 0; shift < 63 && ((uint64_t)(height - 1) >> shift); shift += DIGIT) {
+        Size starts[1 << DIGIT] = {0}, start = 0;
+        for (Size at = 0; at < count; at++) starts[(rows[at] >> shift) & ((1 << DIGIT) - 1)]++;
+        for (int digit = 0; digit < 1 << DIGIT; digit++) {
+            Size here = starts[digit];
+            starts[digit] = start;
+            start += here;
+        }
+        for (Size at = 0; at < count; at++) {
+            uint32_t index = order[at];
+            spare[starts[(rows[index] >> shift) & ((1 << DIGIT) - 1)]++] = index;
+        }
+        uint32_t *sorted = spare;
+        spare = order;
+        order = sorted;
+    }
+    return order;
+}
+
+/* The gradient of the row at `*at` of the order, and sets `*at` to the place of the next one. `sum` has room for a
+   row. */
+ALWAYS_INLINE static const float *gradient_of_row(Size count, Size width, const int64_t *rows, const float *value,
+                                                  const uint32_t *order, Size *at, float *sum) {
+    const int64_t row = rows[order[*at]];
+    const float *gradient = value + order[(*at)++] * width;
+    if (*at == count || rows[order[*at]] != row) return gradient;
+    memcpy(sum, gradient, width * sizeof *sum);
+    for (; *at < count && rows[order[*at]] == row; ++*at) {
+        const float *more = value + order[*at] * width;
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) sum[i] += more[i];
+    }
+    return sum;
+}
+
+FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_t *rows, const float *value,
+                                            const uint32_t *order, float *sum, float *p, float *m, float rate,
+                                            float epsilon) {
+    for (Size at = 0; at < count;) {
+        const Size place = rows[order[at]] * width;
+        const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
+        adagrad_step(width, p + place, g, m + place, rate, epsilon);
+    }
+}
+
+FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *rows, const float *value,
+                                         const uint32_t *order, float *sum, float *p, float *m, float *v,
+                                         const float *scales) {
+    for (Size at = 0; at < count;) {
+        const Size place = rows[order[at]] * width;
+        const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
+        adam_step(width, p + place, g, m + place, v + place, p + place, scales);
+    }
+}
+
+/* The rows of each of `sections` parts of a table, numbered from the start of the part, one part after the other: rows
+   from ends[k] up to ends[k + 1] belong to part k. Ties keep their order. starts[k] is the place of the first row of
+   part k, and starts[sections] their number. */
+FOR_ALL_PROCESSORS static void split_rows(Size count, Size width, const int64_t *rows, const float *value,
+                                          Size sections, const int64_t *ends, uint32_t *part, int64_t *starts,
+                                          int64_t *rows_out, float *value_out) {
+    for (Size at = 0; at <= sections; at++) starts[at] = 0;
+    for (Size at = 0; at < count; at++) {
+        Size low = 0, high = sections;
+        while (high - low > 1) {
+            Size middle = (low + high) / 2;
+            if (rows[at] < ends[middle]) high = middle;
+            else low = middle;
+        }
+        part[at] = (uint32_t)low;
+        starts[low]++;
+    }
+    for (Size at = 0, before = 0; at <= sections; at++) {
+        const Size here = starts[at];
+        starts[at] = before;
+        before += here;
+    }
+    for (Size at = 0; at < count; at++) {
+        const Size place = starts[part[at]]++;
+        rows_out[place] = rows[at] - ends[part[at]];
+        memcpy(value_out + place * width, value + at * width, width * sizeof *value);
+    }
+    for (Size at = sections; at > 0; at--) starts[at] = starts[at - 1];
+    starts[0] = 0;
 }

@@ -213,3 +213,29 @@ def merge_rows(rows: Array, places: Array, value: Array, merged: Array, sums: Ar
     different rows. If all rows differ, it sets nothing. Returns 0 if numpy must do the work.
     """
     return _loops.merge_rows(rows, places, value, merged, sums) if COMPILED else 0
+
+
+def adagrad_rows(param: Array, rows: Array, value: Array, moment: Array, rate: float, epsilon: float) -> bool:
+    """Computes a step of Adagrad on rows of a table [height, ...]: updates the moment and the parameter in place.
+
+    `value[i]` is the gradient of row `rows[i]`; the gradients of a row that occurs several times are added in order.
+    Also returns False for a row that the table does not have.
+    """
+    return COMPILED and _loops.adagrad_rows(param, rows, value, moment, rate, epsilon)
+
+
+def adam_rows(
+    param: Array, rows: Array, value: Array, moment1: Array, moment2: Array, factors: AdamFactors, rate: float
+) -> bool:
+    """Computes a step of Adam on rows of a table, as `adagrad_rows` does of Adagrad: other rows keep their moments."""
+    return COMPILED and _loops.adam_rows(param, rows, value, moment1, moment2, *factors, rate)
+
+
+def split_rows(rows: Array, value: Array, ends: Array, starts: Array, parts: Array, values: Array) -> bool:
+    """Divides the rows of a sparse gradient among the sections of a table, whose ends are `ends` (after a 0).
+
+    Sets `parts` and `values`, which are as long as `rows` and `value`, to the rows of one section after the other,
+    numbered from its start, and `starts`, as long as `ends`, to the place at which each section begins, and their
+    number. Rows of a section keep their order. Also returns False for a row that the table does not have.
+    """
+    return COMPILED and _loops.split_rows(rows, value, ends, starts, parts, values)

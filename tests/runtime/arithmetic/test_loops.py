@@ -24,6 +24,7 @@ from pstranspile.runtime.arithmetic.loops import AdamFactors, LstmSlopes
 from pstranspile.runtime.arithmetic.numpy import _table, erf
 from pstranspile.runtime.kernels import rows
 from pstranspile.runtime.kernels.images.conv import Windows
+from pstranspile.runtime.values import SelectedRows
 
 WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
 FLOATS = st.floats(width=32)
@@ -449,3 +450,76 @@ def test_a_program_trains_to_the_same_bits_without_them(optimizer: Any, monkeypa
     compiled = trained(optimizer)
     monkeypatch.setattr(loops, "COMPILED", False)
     assert trained(optimizer) == compiled
+
+
+def sparse_gradients(draw: st.DrawFn, tables: int) -> tuple[Any, ...]:
+    """Tables of one size, and the rows and values of a gradient in which rows repeat."""
+    height, width = draw(st.sampled_from([1, 2, 5, 300, 70_000])), draw(st.integers(1, 40))
+    generator = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    ids = draw(arrays(np.int64, st.integers(0, 40), elements=st.integers(0, height - 1), fill=st.nothing()))
+    numbers = draw(st.lists(FLOATS, min_size=1, max_size=9))
+    value = generator.choice(np.array(numbers, "float32"), (len(ids), width))
+    return *[generator.normal(size=(height, width)).astype("float32") for _ in range(tables)], ids, value
+
+
+@needs_loops
+@given(st.composite(sparse_gradients)(2), RATES)
+def test_adagrad_rows(drawn: Any, rate: float) -> None:
+    param, moment, ids, value = drawn
+    of_param, of_moment = param.copy(), moment.copy()
+
+    def step(g: Any, p: Any, m: Any) -> None:
+        m += g * g
+        p -= rate * g / (np.sqrt(m) + 1e-6)
+
+    rows.update_rows(SelectedRows(ids, value, len(param)), step, of_param, of_moment)
+    assert loops.adagrad_rows(param, ids, value, moment, rate, 1e-6)
+    assert same_bits(moment, of_moment)
+    assert same_bits(param, of_param)
+
+
+@needs_loops
+@given(st.composite(sparse_gradients)(3), RATES)
+def test_adam_rows(drawn: Any, rate: float) -> None:
+    param, moment1, moment2, ids, value = drawn
+    moment2 = abs(moment2)
+    factors = AdamFactors(0.9, 1 - 0.9, 0.999, 1 - 0.999, 1e-8)
+    wanted = param.copy(), moment1.copy(), moment2.copy()
+
+    def step(g: Any, p: Any, m: Any, v: Any) -> None:
+        assert loops.adam(p, g, m, v, p, factors, rate)
+
+    rows.update_rows(SelectedRows(ids, value, len(param)), step, *wanted)
+    assert loops.adam_rows(param, ids, value, moment1, moment2, factors, rate)
+    for got, expected in zip((param, moment1, moment2), wanted, strict=True):
+        assert same_bits(got, expected)
+
+
+@needs_loops
+@given(st.composite(sparse_gradients)(1), st.lists(st.integers(0, 300), max_size=5))
+def test_split_rows(drawn: Any, cuts: list[int]) -> None:
+    param, ids, value = drawn
+    assume(len(ids))
+    ends = np.array([0, *sorted(cut for cut in cuts if cut <= len(param)), len(param)])
+    order, wanted = rows.in_sections(ids, ends)
+    starts, parts, values = np.empty_like(ends), np.empty_like(ids), np.empty_like(value)
+    assert loops.split_rows(ids, value, ends, starts, parts, values)
+    assert starts.tolist() == wanted
+    assert same_bits(values, value[order])
+    for start, stop, first in zip(wanted, wanted[1:], ends, strict=False):
+        assert (parts[start:stop] + first).tolist() == ids[order][start:stop].tolist()
+
+
+@needs_loops
+@pytest.mark.parametrize("ids", [[0, 5], [-1, 2], [1 << 62]])
+def test_rows_that_a_table_does_not_have_change_none(ids: list[int]) -> None:
+    table, moment = np.ones((5, 3), "float32"), np.ones((5, 3), "float32")
+    given, value = np.array(ids), np.ones((len(ids), 3), "float32")
+    assert not loops.adagrad_rows(table, given, value, moment, 0.1, 1e-6)
+    assert not loops.adam_rows(table, given, value, moment, moment, AdamFactors(0.9, 0.1, 0.9, 0.1, 0.0), 0.1)
+    ends = np.array([0, 2, 5])
+    assert not loops.split_rows(given, value, ends, ends.copy(), given.copy(), value.copy())
+    assert (table == 1).all()
+    assert (moment == 1).all()
+    assert not loops.adagrad_rows(table, np.array([1]), np.ones((1, 2), "float32"), moment, 0.1, 1e-6)
+    assert not loops.adagrad_rows(table, np.array([1]), np.ones((1, 3), "float32"), moment[:4], 0.1, 1e-6)

@@ -14,7 +14,7 @@ from pstranspile.ops import with_defaults
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tables.embedding import INITIALISERS
-from pstranspile.runtime.arithmetic import sum_runs
+from pstranspile.runtime.arithmetic import loops, sum_runs
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Surroundings, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     all_ids,
@@ -286,9 +286,16 @@ def _split_selected_rows(op: Op) -> Run:
     def run(X: SelectedRows) -> list[SelectedRows]:
         if takes_any_id((total, *X.value.shape[1:])):
             return cut_any_ids(X, ends)
+        given = in_use(X)
+        begins, local, moved = np.empty_like(ends), np.empty_like(X.rows), np.empty_like(given)
+        if loops.split_rows(X.rows, given, ends, begins, local, moved):
+            return [
+                SelectedRows(local[a:b], moved[a:b], height)
+                for (a, b), height in zip(pairwise(begins.tolist()), sections, strict=True)
+            ]
         check_ids(X.rows, total, "row")
         order, starts = in_sections(X.rows, ends)
-        rows, value = X.rows.take(order), in_use(X).take(order, axis=0)
+        rows, value = X.rows.take(order), given.take(order, axis=0)
         return [
             SelectedRows(rows[a:b] - first if first else rows[a:b], value[a:b], height)
             for (a, b), first, height in zip(pairwise(starts), firsts, sections, strict=True)

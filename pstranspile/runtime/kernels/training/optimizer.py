@@ -535,7 +535,9 @@ def _adam(op: Op) -> Run:
 
         update = step_by_largest if largest else step
         if isinstance(Grad, SelectedRows) and (sparse and lazy):
-            update_rows(Grad, update, param, moment1, moment2, *largest)
+            alone = not largest and same_everywhere()
+            if not (alone and loops.adam_rows(param, Grad.rows, in_use(Grad), moment1, moment2, factors, rate)):
+                update_rows(Grad, update, param, moment1, moment2, *largest)
         elif isinstance(Grad, SelectedRows) and (as_rows or scaled or is_large(param)):
             update_all(Grad, update, param, moment1, moment2, *largest)
         elif not (
@@ -642,7 +644,8 @@ def _adagrad(op: Op) -> Run:
             p -= change
 
         if sparse:
-            update_rows(Grad, step, param, moment)
+            if not loops.adagrad_rows(param, Grad.rows, in_use(Grad), moment, rate, epsilon):
+                update_rows(Grad, step, param, moment)
         elif decay is not None or not same_everywhere() or not loops.adagrad(param, Grad, moment, rate, epsilon):
             for piece in pieces(Grad, param, moment):
                 step(*piece)
