@@ -308,11 +308,11 @@ class Reader:
 
     def array(self) -> Any:
         """Reads an array, which shares the frame's memory and is read-only."""
-        number, ndim, padding, zero = self.unpack(_ARRAY_HEAD)
+        head: tuple[int, ...] = self.unpack(_ARRAY_HEAD)
+        number, ndim, padding, zero = head
         if number >= len(_DTYPES) or ndim > MOST_DIMS or padding >= ALIGNMENT or zero:
             raise WireError(f"no array begins at byte {self.at - _ARRAY_HEAD.size}")
-        form: struct.Struct = _DIMS[ndim]
-        dims = self.unpack(form)
+        dims = self.unpack(_DIMS[ndim])
         if ndim and min(dims) < 0:
             raise WireError(f"an array has dims {list(dims)}")
         dtype, count = _DTYPES[number], prod(dims)
