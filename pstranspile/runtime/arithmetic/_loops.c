@@ -481,14 +481,35 @@ static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return finish(&arrays, done);
 }
 
+/* The memory of `count` rows of float32, each in one piece, or NULL: the elements of a row, and the elements from the
+   start of one row to the start of the next. */
+static float *memory_of_rows(Arrays *arrays, PyObject *value, Size count, Size *width, Size *stride) {
+    Py_buffer *view = &arrays->views[arrays->count];
+    if (PyObject_GetBuffer(value, view, PyBUF_STRIDES | PyBUF_FORMAT)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    arrays->count++;
+    if (!is_kind(view->format, 'f') || view->ndim < 1 || view->shape[0] != count) return NULL;
+    Size size = view->itemsize;
+    for (int dim = view->ndim - 1; dim > 0; dim--) {
+        if (view->strides[dim] != size && view->shape[dim] != 1) return NULL;
+        size *= view->shape[dim];
+    }
+    if (view->strides[0] < 0 || view->strides[0] % view->itemsize) return NULL;
+    *width = size / view->itemsize;
+    *stride = view->strides[0] / view->itemsize;
+    return view->buf;
+}
+
 static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 6)) return NULL;
     Arrays arrays = {.count = 0};
     int64_t *rows = memory(&arrays, a[0], 'q', 0, -1);
-    Size count = rows ? size_of(&arrays, 0) : 0;
-    float *value = count ? memory(&arrays, a[1], 'f', 0, -1) : NULL;
-    Size size = value ? size_of(&arrays, 1) : 0, width = size / (count ? count : 1);
-    int64_t *ends = value && width * count == size ? memory(&arrays, a[2], 'q', 0, -1) : NULL;
+    Size count = rows ? size_of(&arrays, 0) : 0, width = 0, stride = 0;
+    float *value = count ? memory_of_rows(&arrays, a[1], count, &width, &stride) : NULL;
+    Size size = count * width;
+    int64_t *ends = value ? memory(&arrays, a[2], 'q', 0, -1) : NULL;
     Size sections = ends ? size_of(&arrays, 2) - 1 : 0;
     int64_t *starts = sections > 0 ? memory(&arrays, a[3], 'q', 1, sections + 1) : NULL;
     int64_t *rows_out = starts ? memory(&arrays, a[4], 'q', 1, count) : NULL;
@@ -497,7 +518,7 @@ static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < ends[sections];
     uint32_t *part = done ? PyMem_RawMalloc(count * sizeof *part) : NULL;
     if (part) {
-        RUN(size, split_rows(count, width, rows, value, sections, ends, part, starts, rows_out, value_out));
+        RUN(size, split_rows(count, width, rows, value, stride, sections, ends, part, starts, rows_out, value_out));
         PyMem_RawFree(part);
     }
     return finish(&arrays, part != NULL);

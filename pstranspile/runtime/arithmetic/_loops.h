@@ -476,9 +476,9 @@ FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *
 
 /* The rows of each of `sections` parts of a table, numbered from the start of the part, one part after the other: rows
    from ends[k] up to ends[k + 1] belong to part k. Ties keep their order. starts[k] is the place of the first row of
-   part k, and starts[sections] their number. */
+   part k, and starts[sections] their number. The values of consecutive rows are `stride` elements apart. */
 FOR_ALL_PROCESSORS static void split_rows(Size count, Size width, const int64_t *rows, const float *value,
-                                          Size sections, const int64_t *ends, uint32_t *part, int64_t *starts,
+                                          Size stride, Size sections, const int64_t *ends, uint32_t *part, int64_t *starts,
                                           int64_t *rows_out, float *value_out) {
     for (Size at = 0; at <= sections; at++) starts[at] = 0;
     for (Size at = 0; at < count; at++) {
@@ -499,7 +499,7 @@ FOR_ALL_PROCESSORS static void split_rows(Size count, Size width, const int64_t 
     for (Size at = 0; at < count; at++) {
         const Size place = starts[part[at]]++;
         rows_out[place] = rows[at] - ends[part[at]];
-        memcpy(value_out + place * width, value + at * width, width * sizeof *value);
+        memcpy(value_out + place * width, value + at * stride, width * sizeof *value);
     }
     for (Size at = sections; at > 0; at--) starts[at] = starts[at - 1];
     starts[0] = 0;

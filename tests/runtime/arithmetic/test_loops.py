@@ -496,14 +496,16 @@ def test_adam_rows(drawn: Any, rate: float) -> None:
 
 
 @needs_loops
-@given(st.composite(sparse_gradients)(1), st.lists(st.integers(0, 300), max_size=5))
-def test_split_rows(drawn: Any, cuts: list[int]) -> None:
+@given(st.composite(sparse_gradients)(1), st.lists(st.integers(0, 300), max_size=5), st.data())
+def test_split_rows(drawn: Any, cuts: list[int], data: Any) -> None:
     param, ids, value = drawn
     assume(len(ids))
     ends = np.array([0, *sorted(cut for cut in cuts if cut <= len(param)), len(param)])
     order, wanted = rows.in_sections(ids, ends)
     starts, parts, values = np.empty_like(ends), np.empty_like(ids), np.empty_like(value)
-    assert loops.split_rows(ids, value, ends, starts, parts, values)
+    wide = np.concatenate([value, value], axis=1)
+    given = wide[:, : value.shape[1]] if data.draw(st.booleans()) else value
+    assert loops.split_rows(ids, given, ends, starts, parts, values)
     assert starts.tolist() == wanted
     assert same_bits(values, value[order])
     for start, stop, first in zip(wanted, wanted[1:], ends, strict=False):

@@ -287,7 +287,7 @@ def _split_selected_rows(op: Op) -> Run:
         if takes_any_id((total, *X.value.shape[1:])):
             return cut_any_ids(X, ends)
         given = in_use(X)
-        begins, local, moved = np.empty_like(ends), np.empty_like(X.rows), np.empty_like(given)
+        begins, local, moved = np.empty_like(ends), np.empty_like(X.rows), np.empty(given.shape, given.dtype)
         if loops.split_rows(X.rows, given, ends, begins, local, moved):
             return [
                 SelectedRows(local[a:b], moved[a:b], height)
