@@ -906,6 +906,7 @@ class Site:
         self.turn_away(now)
         self.judge_claims(now)
         for peer in self.peers.values():
+            peer.hear_progress(now)
             if peer.connection is not None:
                 if now - peer.heard > self.terms.lease / 2:  # another connection may be better
                     connection = peer.connection
