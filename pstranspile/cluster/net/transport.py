@@ -23,6 +23,7 @@ from errno import (
 )
 from ipaddress import IPv6Address, ip_address, ip_network
 from os import strerror
+from ssl import SSLContext
 from types import MappingProxyType
 from typing import Any
 
@@ -322,7 +323,7 @@ class _Newcomer(Reading):
             listener.events, sock, address, self, report=lambda reason: listener.tell(told.format(address, reason))
         )
         if listener.context is not None:
-            self.channel.guard(listener.context, server=True)
+            self.channel.guard(listener.context(), server=True)
 
     @property
     def progress(self) -> int:
@@ -372,7 +373,8 @@ class _Newcomer(Reading):
 class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
-    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` is called with
+    `context` returns the TLS context of a new connection, on which both sides show certificates; None: there is no TLS.
+    `service` answers gRPC calls. `tell` is called with
     lines for the log about closed connections that were not admitted: any number, with texts from the other side.
     `others` are protocols in place of frames and gRPC: for the first bytes of each, the function that makes its reader.
     `shared`: the address may be one that is reserved for this process.
@@ -384,7 +386,7 @@ class Listener:
         self,
         address: str,
         events: Loop,
-        context: Any = None,
+        context: Callable[[], SSLContext] | None = None,
         service: CallService | None = None,
         tell: Callable[[str], object] = lambda line: None,
         others: Mapping[bytes, Callable[[Channel], Reading]] = MappingProxyType({}),
@@ -570,10 +572,11 @@ class _Called(Reading):
 
 class Dialer:
     """Connects to another process, repeatedly; the outcome is reported as an event. A name that stands for several
-    addresses is tried at one after the other.
+    addresses is tried at one after the other. `context` returns the TLS context of a new connection; None: there is no
+    TLS.
     """
 
-    def __init__(self, address: str, events: Loop, context: Any = None):
+    def __init__(self, address: str, events: Loop, context: Callable[[], SSLContext] | None = None):
         self.address = address
         self._events = events
         self._context = context
@@ -603,7 +606,7 @@ class Dialer:
         channel = Channel(self._events, sock, self.address, called, connecting=True, within=within)
         frames.use(channel)
         if self._context is not None:
-            channel.guard(self._context, server=False, name=host)
+            channel.guard(self._context(), server=False, name=host)
         return frames
 
     def close(self) -> None:
