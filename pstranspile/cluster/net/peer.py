@@ -57,12 +57,6 @@ class Connection(Protocol):
         ...
 
 
-HEARD = 1 << 12
-"""The bytes of an unfinished frame after which its sender counts as heard.
-
-A large frame may be longer on its way than a lease lasts, and signs of life wait behind it.
-"""
-
 MESSAGE = 256
 """The bytes that count for a message in addition to its numbers."""
 
@@ -184,8 +178,11 @@ class Peer:
         self.heard = now
 
     def hear_progress(self, now: float) -> None:
-        """Records that the process was heard, if enough of a frame has come since the last such time."""
-        if self.connection is not None and self.connection.brought - self._brought_when_heard >= HEARD:
+        """Records that the process was heard, if bytes of a frame have come since the last such time.
+
+        A large frame may be longer on its way than a lease lasts, and signs of life wait behind it.
+        """
+        if self.connection is not None and self.connection.brought != self._brought_when_heard:
             self._brought_when_heard = self.connection.brought
             self.heard = now
 
