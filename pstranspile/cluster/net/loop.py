@@ -331,7 +331,8 @@ class Reading(ABC):
 class Channel:
     """A connected socket, or one that is to be; `address` is the other side's.
 
-    `report` is called with the reason if this side ends the connection.
+    `report` is called with the reason if this side ends the connection. `within`: the seconds in which the other side
+    has to answer if this side connects; None: as long as the system waits.
     """
 
     def __init__(
@@ -342,6 +343,7 @@ class Channel:
         reading: Reading,
         *,
         connecting: bool = False,
+        within: float | None = None,
         report: Callable[[str], object] = lambda reason: None,
     ):
         self.address = address
@@ -354,6 +356,8 @@ class Channel:
         """Whether the connection, or its handshake, is not complete yet."""
         self._context: tuple[ssl.SSLContext, bool, str] | None = None
         self._guard: Guard | None = None
+        self._until = None if within is None else loop.now() + within
+        """The time at which this side stops to wait for the connection, or None."""
         self._writes = connecting
         """Whether the loop watches for the socket to become writable."""
         self._open = True
@@ -473,9 +477,13 @@ class Channel:
     # the loop's side
 
     def look(self, now: float) -> None:
-        """Closes the channel if the other side has not closed it within `LINGER` seconds."""
+        """Closes the channel if the other side has not closed it within `LINGER` seconds, or has not answered in
+        time.
+        """
         if self._closes is not None and now - self._closes > LINGER:
             self.abandon()
+        elif self._until is not None and self._begins and self._guard is None and now > self._until:
+            self._end("nobody answers")
 
     def spend(self, seconds: float) -> None:
         """Counts the processor time of a turn, and refuses a side that has cost too much before being admitted."""

@@ -28,6 +28,11 @@ class Connection(Protocol):
         """Whether the other side has been admitted. Before that, it may send nothing but a greeting."""
         ...
 
+    @property
+    def brought(self) -> int:
+        """The number of bytes that have come since the beginning, those of an unfinished frame included."""
+        ...
+
     def let_in(self, most: int = MOST_BODY, on_long: Callable[[int], object] | None = None) -> None:
         """Admits the other side: it may now send frames with bodies of up to `most` bytes.
 
@@ -114,6 +119,8 @@ class Peer:
         self.connection: Connection | None = None
         self.heard = 0.0
         """The time at which it was last heard, by the process's clock."""
+        self._brought_when_heard = 0
+        """The bytes that the connection had brought when the process was last heard by them."""
         self.last_sent = 0.0
         """The time at which a frame was last sent to it."""
         self.left = False
@@ -169,6 +176,15 @@ class Peer:
     def hear(self, now: float) -> None:
         """Records the time at which the process was heard, or from which it could have been heard."""
         self.heard = now
+
+    def hear_progress(self, now: float) -> None:
+        """Records that the process was heard, if bytes of a frame have come since the last such time.
+
+        A large frame may be longer on its way than a lease lasts, and signs of life wait behind it.
+        """
+        if self.connection is not None and self.connection.brought != self._brought_when_heard:
+            self._brought_when_heard = self.connection.brought
+            self.heard = now
 
     def take_frame(self, number: int, *, durable: bool) -> None:
         """Records the receipt of the frame with this number; `durable`: it would survive the end of this process."""
@@ -252,6 +268,7 @@ class Peer:
     def connect(self, connection: Connection, received: int, now: float) -> None:
         """Sets an open connection, and sends the frames again that the other side has not received."""
         self.connection = connection
+        self._brought_when_heard = connection.brought
         self.heard = now
         for item in self.unconfirmed:
             if item.number > received:

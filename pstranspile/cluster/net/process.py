@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
@@ -297,6 +298,20 @@ class Place(NamedTuple):
     saves: str = ""
     trainers_ended: Callable[[], bool] = lambda: False
 
+    def shown(self, tell: Callable[[str], object], *, listening: bool) -> Callable[[], SSLContext] | None:
+        """A function that returns the TLS context of a new connection, with the certificates that are in their folder
+        then; None without TLS. `tell` is called with a sentence where they were replaced.
+        """
+        credentials = self.credentials
+        if credentials is None:
+            return None
+
+        def context() -> SSLContext:
+            credentials.renew(tell)
+            return credentials.listening if listening else credentials.calling
+
+        return context
+
     def parts_of(self, report: StatusPipe) -> Parts | None:
         """A writer of the parts of checkpoints; None if there are none."""
         return Parts(self.parts, self.parts_every, report) if self.parts_every else None
@@ -432,12 +447,11 @@ def _serve(
 
 
 def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
-    address = place.addresses[site.role]
-    shown = None if place.credentials is None else place.credentials.listening
+    address, told = place.addresses[site.role], Told(site.role, site.now)
     try:
         if answers(address):
             raise Refused(f"it can't listen at {address}: somebody does already")
-        return Listener(address, site.events, shown, service, Told(site.role, site.now))
+        return Listener(address, site.events, place.shown(site.told, listening=True), service, told)
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem.strerror or problem}") from None
 
@@ -602,7 +616,7 @@ class _Ways(SiteListener):
         if cluster.rings:
             trainers = [trainer.name for trainer in cluster.trainers]
             self.targets += trainers[: trainers.index(role)]
-        shown = None if place.credentials is None else place.credentials.calling
+        shown = place.shown(Told(role, events.now), listening=False)
         self.ways: dict[str, Callable[[], Connection]] = {
             target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
         }

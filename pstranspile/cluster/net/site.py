@@ -596,9 +596,17 @@ class Site:
             listener.welcomed(peer, fields)
 
     def _met_foreign(self, connection: Connection) -> None:
-        """Handles a greeted process that speaks another protocol. Raises Refused if no listener speaks it."""
+        """Handles a greeted process that speaks another protocol. Raises Refused if no listener speaks it.
+
+        Where a machine of this package was met before, somebody else has taken its port for now, and it is called
+        again.
+        """
         role = self._greeted_on(connection)
         if role is None:
+            return
+        if self.peers[role].incarnation:
+            self._note(connection, "another protocol is spoken there")
+            self._forget(connection)
             return
         if not self._first(lambda one: one.met_foreign(self.peers[role])):
             raise Refused(
@@ -912,6 +920,7 @@ class Site:
         self.turn_away(now)
         self.judge_claims(now)
         for peer in self.peers.values():
+            peer.hear_progress(now)
             if peer.connection is not None:
                 if now - peer.heard > self.terms.lease / 2:  # another connection may be better
                     connection = peer.connection

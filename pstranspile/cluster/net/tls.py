@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import ssl
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from threading import local
-from typing import Any, NamedTuple
+from typing import Any
 
 from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
@@ -27,17 +27,56 @@ KEY = "tls.key"
 """The file with the key of a machine's certificate."""
 
 
-class Credentials(NamedTuple):
-    """The TLS contexts for listening and for calling; both sides present a certificate."""
+class Credentials:
+    """The TLS contexts for listening and for calling; both sides present a certificate.
 
-    listening: ssl.SSLContext
-    calling: ssl.SSLContext
+    `folder` holds the certificates, whose files may be replaced at any time; "": they stay the same.
+    """
+
+    def __init__(self, listening: ssl.SSLContext, calling: ssl.SSLContext, folder: str = "", seen: object = None):
+        self.listening, self.calling = listening, calling
+        self._folder = folder
+        self._seen = seen
+        """What the files in the folder were when they were last read."""
+
+    def renew(self, tell: Callable[[str], object]) -> None:
+        """Reads the certificates again, for new connections, if one of their files was replaced.
+
+        `tell` is called with a sentence about it. Where the new certificates can't be used, such as when a key does not
+        fit yet, the earlier ones stay until a file changes again.
+        """
+        seen = _files_of(self._folder) if self._folder else None
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            found = read_credentials(self._folder)
+        except DiagnosticError as problem:
+            reason = "; ".join(finding.message for finding in problem.diagnostics)
+            tell(f"the certificates in {self._folder} were replaced, but the earlier ones stay in use: {reason}")
+        else:
+            self.listening, self.calling = found.listening, found.calling
+            tell(f"the certificates in {self._folder} were replaced; new connections show the new ones")
+
+
+def _files_of(folder: str) -> list[tuple[int, ...]]:
+    """What tells each file of a folder with certificates from another one that is put in its place."""
+    found: list[tuple[int, ...]] = []
+    for name in (AUTHORITY, CERTIFICATE, KEY):
+        try:
+            status = os.stat(Path(folder, name))
+        except OSError:
+            found.append(())
+        else:
+            found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return found
 
 
 def read_credentials(folder: str) -> Credentials:
     """The certificates in a folder. Raises DiagnosticError, also for a certificate that no other machine would
     accept.
     """
+    seen = _files_of(folder)
     held = {name: _read(Path(folder, name)) for name in (AUTHORITY, CERTIFICATE, KEY)}
     for name, mark, what in _KINDS:
         if mark not in held[name]:
@@ -49,19 +88,19 @@ def read_credentials(folder: str) -> Credentials:
         context.options |= ssl.OP_NO_RENEGOTIATION  # each costs as much as a handshake
         _load(context, folder)
     _require_accepted(folder, listening)
-    return Credentials(listening, calling)
+    return Credentials(listening, calling, folder, seen)
 
 
 def _load(context: ssl.SSLContext, folder: str) -> None:
     """Gives a context the certificates in a folder. Raises DiagnosticError."""
     try:
         context.load_verify_locations(str(Path(folder, AUTHORITY)))
-    except ssl.SSLError as problem:
+    except OSError as problem:  # of OpenSSL, or of the system: the file has gone, as where all are being replaced
         raise _unusable(folder, AUTHORITY, plain(str(problem))) from None
     try:
         context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), lambda: _no_pass_phrase(folder))
-    except ssl.SSLError as problem:
-        if problem.reason == "KEY_VALUES_MISMATCH":
+    except OSError as problem:
+        if isinstance(problem, ssl.SSLError) and problem.reason == "KEY_VALUES_MISMATCH":
             raise _unusable(folder, KEY, f"{KEY} is not the key of {CERTIFICATE}") from None
         raise _unusable(folder, CERTIFICATE, f"{CERTIFICATE} with {KEY}: {plain(str(problem))}") from None
 

@@ -9,8 +9,21 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from errno import EADDRINUSE, EADDRNOTAVAIL, EHOSTUNREACH, EINPROGRESS, EMFILE, ENETUNREACH, ENFILE, ENOBUFS, ENOMEM
+from errno import (
+    EADDRINUSE,
+    EADDRNOTAVAIL,
+    EAFNOSUPPORT,
+    EHOSTUNREACH,
+    EINPROGRESS,
+    EMFILE,
+    ENETUNREACH,
+    ENFILE,
+    ENOBUFS,
+    ENOMEM,
+)
+from ipaddress import IPv6Address, ip_address, ip_network
 from os import strerror
+from ssl import SSLContext
 from types import MappingProxyType
 from typing import Any
 
@@ -45,7 +58,10 @@ from pstranspile.cluster.net.wire import (
     kind_of,
     read_size,
 )
-from pstranspile.ir.diagnostics import lasting
+from pstranspile.ir.diagnostics import lasting, visible
+
+CONNECTING = 3.0
+"""Seconds in which one of several addresses of a host has to answer, before the next one is tried."""
 
 MOST_STRANGERS = 32
 """The most connections that have not been admitted yet."""
@@ -76,8 +92,39 @@ def place_of(address: str) -> tuple[str, int]:
     """The host and port of an address `host:port`. Raises OSError for another text."""
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise OSError(f"{address} is no host:port")
-    return host.strip("[]"), int(port)
+        raise OSError(f"{visible(address)} is no host:port")
+    host = host.strip("[]")
+    try:
+        named = host.encode("idna")  # as the system's lookup of names does
+    except UnicodeError:
+        named = b"\0"
+    if b"\0" in named:
+        raise OSError(f"{visible(host)} can't be the name of a host")
+    return host, int(port)
+
+
+def _places_of(host: str, port: int, flags: int = 0) -> list[tuple[Any, Any, int, Any]]:
+    """The addresses of a host, in the order in which they are to be tried: family, kind, protocol and target of each.
+    Raises OSError.
+    """
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(family, kind, number, target) for family, kind, number, _, target in found]
+
+
+def _shown_place(place: Any) -> str:
+    """The other end of a connection as `host:port`, an IPv6 address in brackets."""
+    host, port = str(place[0]), place[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _one_host(place: Any) -> str:
+    """The host at the other end of a connection. With IPv6, a host has all addresses of a network of 64 bits."""
+    host = str(place[0])
+    if ":" not in host:
+        return host
+    address = ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped) if mapped is not None else str(ip_network((int(address) >> 64 << 64, 64)))
 
 
 ANSWER = 1.0
@@ -120,7 +167,11 @@ def is_taken(address: str) -> bool:
         raise
 
 
-def _listening(family: int, kind: int, number: int, target: Any, shared: bool) -> socket.socket:
+_OF_NO_SYSTEM = (EADDRNOTAVAIL, EAFNOSUPPORT)
+"""Errors for addresses of a host's name that the system does not have, such as those of IPv6 where it is turned off."""
+
+
+def _listening(family: int, kind: int, number: int, target: Any, *, shared: bool) -> socket.socket:
     """A socket that listens. It is alone at its address, unless that is reserved. Raises OSError."""
     sock = socket.socket(family, kind, number)
     try:
@@ -149,6 +200,8 @@ class Frames(Reading):
         self._view = memoryview(self._head)
         self._at = 0
         self._frames = 0
+        self.brought = 0
+        """The number of bytes that have come since the beginning."""
         self._broken = False
         """Whether the received bytes are no frame any more."""
         self.most = MOST_BODY
@@ -200,6 +253,7 @@ class Frames(Reading):
         """Takes `size` bytes that were written to `room()`; returns whether a frame is complete."""
         if self._broken:
             return True
+        self.brought += size
         self._at += size
         if self._at < len(self._data):
             return False
@@ -269,7 +323,7 @@ class _Newcomer(Reading):
             listener.events, sock, address, self, report=lambda reason: listener.tell(told.format(address, reason))
         )
         if listener.context is not None:
-            self.channel.guard(listener.context, server=True)
+            self.channel.guard(listener.context(), server=True)
 
     @property
     def progress(self) -> int:
@@ -319,7 +373,8 @@ class _Newcomer(Reading):
 class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
-    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` is called with
+    `context` returns the TLS context of a new connection, on which both sides show certificates; None: there is no TLS.
+    `service` answers gRPC calls. `tell` is called with
     lines for the log about closed connections that were not admitted: any number, with texts from the other side.
     `others` are protocols in place of frames and gRPC: for the first bytes of each, the function that makes its reader.
     `shared`: the address may be one that is reserved for this process.
@@ -331,7 +386,7 @@ class Listener:
         self,
         address: str,
         events: Loop,
-        context: Any = None,
+        context: Callable[[], SSLContext] | None = None,
         service: CallService | None = None,
         tell: Callable[[str], object] = lambda line: None,
         others: Mapping[bytes, Callable[[Channel], Reading]] = MappingProxyType({}),
@@ -345,20 +400,26 @@ class Listener:
         self._newcomers: list[_Newcomer] = []
         self._callers: list[Http2] = []
         """The connections of known gRPC clients."""
-        host, port = place_of(address)
-        family, kind, number, _, target = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        try:
-            self._sock = _listening(family, kind, number, target, shared=False)
-        except OSError as problem:
-            if problem.errno != EADDRINUSE or not shared:
-                raise
-            if is_taken(address):
-                raise OSError(EADDRINUSE, "somebody does already") from None
-            self._sock = _listening(family, kind, number, target, shared=True)
+        self._sock = self._opened(address, shared)
         self._sock.setblocking(False)
         events.watch(self._sock, self, READ)
+
+    @staticmethod
+    def _opened(address: str, shared: bool) -> socket.socket:
+        """A socket that listens at the first of the addresses of a host that this system has. Raises OSError."""
+        places = _places_of(*place_of(address), socket.AI_PASSIVE)
+        for place in places:
+            try:
+                return _listening(*place, shared=False)
+            except OSError as problem:
+                if problem.errno in _OF_NO_SYSTEM and place is not places[-1]:
+                    continue
+                if problem.errno != EADDRINUSE or not shared:
+                    raise
+                if is_taken(address):
+                    raise OSError(EADDRINUSE, "somebody does already") from None
+                return _listening(*place, shared=True)
+        raise OSError(EADDRNOTAVAIL, strerror(EADDRNOTAVAIL))
 
     @property
     def port(self) -> int:
@@ -380,7 +441,7 @@ class Listener:
             tune(sock)
             keep_alive(sock)
             self._keep_few()
-            one = _Newcomer(self, sock, str(place[0]), f"{place[0]}:{place[1]}")
+            one = _Newcomer(self, sock, _one_host(place), _shown_place(place))
             self._newcomers.append(one)
             self.events.again(one.channel)
 
@@ -510,9 +571,12 @@ class _Called(Reading):
 
 
 class Dialer:
-    """Connects to another process, repeatedly; the outcome is reported as an event."""
+    """Connects to another process, repeatedly; the outcome is reported as an event. A name that stands for several
+    addresses is tried at one after the other. `context` returns the TLS context of a new connection; None: there is no
+    TLS.
+    """
 
-    def __init__(self, address: str, events: Loop, context: Any = None):
+    def __init__(self, address: str, events: Loop, context: Callable[[], SSLContext] | None = None):
         self.address = address
         self._events = events
         self._context = context
@@ -523,10 +587,10 @@ class Dialer:
         """Begins a connection; an earlier one is closed."""
         self.close()
         frames = self._frames = Frames(self._events, self.address, known=False)
-        host, port = place_of(self.address)
         try:
-            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, kind, number, _, target = places[self._tries % len(places)]
+            host, port = place_of(self.address)
+            places = _places_of(host, port)
+            family, kind, number, target = places[self._tries % len(places)]
             self._tries += 1
             sock = socket.socket(family, kind, number)
         except OSError as problem:
@@ -537,10 +601,12 @@ class Dialer:
             sock.close()
             frames.ended(strerror(failed))
             return frames
-        channel = Channel(self._events, sock, self.address, _Called(frames, self._events), connecting=True)
+        called = _Called(frames, self._events)
+        within = CONNECTING if len(places) > 1 else None
+        channel = Channel(self._events, sock, self.address, called, connecting=True, within=within)
         frames.use(channel)
         if self._context is not None:
-            channel.guard(self._context, server=False, name=host)
+            channel.guard(self._context(), server=False, name=host)
         return frames
 
     def close(self) -> None:

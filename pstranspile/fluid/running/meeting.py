@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.cluster.net.terms import token_of_environment
+from pstranspile.cluster.net.transport import place_of
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.failures import naming_wait
@@ -129,8 +130,11 @@ class Meeting:
             raise refused("what trainers give each other beside training", "PSTRANSPILE_TLS is set; add up logs")
         require_open({"trainer_0": endpoint})
         self._index, self._count = index, count
-        self._host, _, port = endpoint.rpartition(":")
-        self._port = int(port)
+        self._endpoint = endpoint
+        try:
+            self._place = place_of(endpoint)
+        except OSError as problem:
+            raise ConnectionError(f"trainers can't meet at {visible(endpoint)} ({MEETING}): {problem}") from None
         self._patience = seconds("PSTRANSPILE_PATIENCE", 120)
         self._hello = token_of_environment(os.environ).encode()
         self._links: dict[int, socket.socket] = {}
@@ -144,7 +148,7 @@ class Meeting:
 
     def _waits(self) -> str:
         """The sentence that says what this trainer waits for."""
-        place = f"the meeting of all trainers at {self._host}:{self._port}"
+        place = f"the meeting of all trainers at {self._endpoint}"
         if self._index:
             return f"trainer_{self._index} waits for trainer_0 in {place}"
         missing = [f"trainer_{number}" for number in range(1, self._count) if number not in self._links]
@@ -187,6 +191,11 @@ class Meeting:
         return ConnectionError(f"trainer_{number}: {problem}")
 
     @property
+    def _family(self) -> socket.AddressFamily:
+        """The family of the addresses at which trainer 0 listens."""
+        return socket.AF_INET6 if ":" in self._place[0] else socket.AF_INET
+
+    @property
     def _within(self) -> str:
         return f"within {lasting(self._patience)} (PSTRANSPILE_PATIENCE)"
 
@@ -195,10 +204,10 @@ class Meeting:
             self._links[0] = self._call()
             return
         try:
-            door = socket.create_server((self._host, self._port))
+            door = socket.create_server(self._place, family=self._family)
         except OSError as problem:
             reason = problem.strerror or str(problem)
-            raise ConnectionError(f"trainers can't meet at {self._host}:{self._port} ({MEETING}): {reason}") from None
+            raise ConnectionError(f"trainers can't meet at {self._endpoint} ({MEETING}): {reason}") from None
         with door, DefaultSelector() as selector:
             door.setblocking(False)
             selector.register(door, EVENT_READ)
@@ -277,7 +286,7 @@ class Meeting:
         end = time.monotonic() + self._patience
         while True:
             try:
-                link = socket.create_connection((self._host, self._port), self._patience)
+                link = socket.create_connection(self._place, self._patience)
                 link.sendall(_LENGTH.pack(self._index) + _LENGTH.pack(len(self._hello)) + self._hello)
                 return link
             except ConnectionRefusedError:
@@ -290,4 +299,4 @@ class Meeting:
 
     def _unmet(self, reason: str) -> TimeoutError:
         """The error to raise when a trainer can't reach the address of the meeting."""
-        return TimeoutError(f"trainers meet at {self._host}:{self._port} ({MEETING}), which can't be reached: {reason}")
+        return TimeoutError(f"trainers meet at {self._endpoint} ({MEETING}), which can't be reached: {reason}")

@@ -30,6 +30,7 @@ class End:
         self.address = site.role
         self.other: End | None = self
         self.known = self.guarded = False
+        self.brought = 0
 
     def let_in(self, most: int = 0, on_long: object = None) -> None:
         self.known = True

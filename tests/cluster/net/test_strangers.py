@@ -98,7 +98,8 @@ class Port:
         self.clock = Clock()
         self.loop = Loop(self.clock, cpu)
         self.lines: list[str] = []
-        self.listener = Listener("127.0.0.1:0", self.loop, context, service, self.lines.append)
+        shown = None if context is None else lambda: context
+        self.listener = Listener("127.0.0.1:0", self.loop, shown, service, self.lines.append)
         self.socks: list[socket.socket] = []
         self.events: list[Event] = []
 

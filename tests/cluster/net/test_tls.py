@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.cluster.net.loop import CLOSED, Loop
+from pstranspile.cluster.net.process import Place
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.cluster.net.tls import Credentials, plain, read_credentials, require_guarded
 from pstranspile.cluster.net.transport import Dialer, Listener
@@ -40,9 +42,18 @@ def test_both_sides_show_certificates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["nothing", "no certificate", "a stranger's"])
-def test_a_trainer_without_the_jobs_certificate_is_not_let_in(shown: str, tmp_path: Path) -> None:
+def test_a_trainer_without_the_jobs_certificate_is_not_let_in(
+    shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = read_credentials(str(FILES))
-    calling: Any = None if shown == "nothing" else ssl.create_default_context(cafile=str(FILES / "ca.crt"))
+    calling = ssl.create_default_context(cafile=str(FILES / "ca.crt"))
+    if shown == "nothing":
+        usual = Place.shown
+
+        def openly(place: Place, tell: Any, *, listening: bool) -> Any:
+            return usual(place, tell, listening=True) if listening else None
+
+        monkeypatch.setattr(Place, "shown", openly)
     if shown == "a stranger's":
         calling.load_cert_chain(str(FILES / "stranger.crt"), str(FILES / "stranger.key"))
     shows = Credentials(known.listening, calling)
@@ -175,8 +186,9 @@ def met(listening: ssl.SSLContext | None, calling: ssl.SSLContext | None) -> tup
     """What the log of who listens says of a caller, and why the caller's connection is over."""
     loop, lines = Loop(), list[str]()
     try:
-        listener = Listener("127.0.0.1:0", loop, listening, tell=lines.append)
-        frames = Dialer(f"127.0.0.1:{listener.port}", loop, calling).dial()
+        shown, expected = (None if one is None else partial(ssl_context, one) for one in (listening, calling))
+        listener = Listener("127.0.0.1:0", loop, shown, tell=lines.append)
+        frames = Dialer(f"127.0.0.1:{listener.port}", loop, expected).dial()
         assert frames.channel is not None
         frames.channel.send([MAGIC, bytes(HEADER_SIZE - len(MAGIC))])
         while (event := loop.get(5.0)).what != CLOSED:
@@ -188,6 +200,11 @@ def met(listening: ssl.SSLContext | None, calling: ssl.SSLContext | None) -> tup
         return [re.sub(r":\d+ ", " ", line) for line in lines], plain(event.reason)
     finally:
         loop.close(0.0)
+
+
+def ssl_context(context: ssl.SSLContext) -> ssl.SSLContext:
+    """The context of every connection, where certificates are never replaced."""
+    return context
 
 
 def shows(name: str) -> ssl.SSLContext:

@@ -48,14 +48,16 @@ def losses(text: str) -> list[float]:
     return [float(line.split()[1]) for line in text.splitlines() if line.startswith("loss")]
 
 
-def meet(counts: int, port: int, gives: Any, before: Callable[[], None] = lambda: None) -> list[Any]:
+def meet(
+    counts: int, port: int, gives: Any, before: Callable[[], None] = lambda: None, host: str = "127.0.0.1"
+) -> list[Any]:
     """What each of so many trainers, in a thread each, gets in two meetings; `before` is called while trainer 0 waits
     for the others.
     """
     made: list[Any] = [None] * counts
 
     def trainer(number: int) -> None:
-        meeting = Meeting(number, counts, f"127.0.0.1:{port}")
+        meeting = Meeting(number, counts, f"{host}:{port}")
         made[number] = [meeting.all_of(gives(number, turn)) for turn in (0, 1)]
 
     threads = [threading.Thread(target=trainer, args=(number,), daemon=True) for number in range(counts)]
@@ -73,6 +75,23 @@ def test_trainers_meet_as_often_as_they_like() -> None:
     for first, second in made:
         assert [each.tolist() for each in first] == [[0], [1], [2]]
         assert [each.tolist() for each in second] == [[0, 0], [1, 1], [2, 2]]
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
+def test_trainers_meet_at_an_address_of_ipv6() -> None:
+    with socket.socket(socket.AF_INET6) as tried:
+        try:
+            tried.bind(("::1", 0))
+        except OSError:
+            pytest.skip("IPv6 is turned off")
+        port = tried.getsockname()[1]
+    assert meet(2, port, lambda number, _: number, host="[::1]")[1][0] == [0, 1]
+
+
+def test_trainers_can_not_meet_at_a_name_that_no_host_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PSTRANSPILE_INSECURE", "1")
+    with pytest.raises(ConnectionError, match=r"trainers can't meet at a\.\.b:1 \(.*\): a\.\.b can't be the name"):
+        Meeting(0, 2, "a..b:1")
 
 
 def test_nobody_else_comes_to_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
