@@ -96,7 +96,7 @@ def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, st
 
 
 def read_record(path: str) -> Record:
-    """Reads a record. Raises DiagnosticError (`cluster-record`) if the file is none, at the line that is none of one."""
+    """Reads a record. Raises DiagnosticError (`cluster-record`) if the file is none, at the first wrong line."""
     number = 0
     try:
         lines = read_regular(Path(path), MOST).decode().splitlines()
@@ -121,7 +121,7 @@ def read_record(path: str) -> Record:
     except OSError as problem:
         raise _refused(f"can't be read: {reason_for(problem, path)}", path) from None
     except (ValueError, RecursionError) as problem:
-        kind = kind_of(beginning(path), path)
+        kind = kind_of(beginning(path), path) if number < 2 else None  # the kind of another file
         reason = kind or json_fault(problem).reason
         place = Location(path, number) if number and kind is None else path
         raise _refused(f"is no record of a run: {reason}", place) from None
@@ -158,7 +158,7 @@ def _taken(value: Any) -> Taken:
 
 def _name(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"the name of a {what} is no text")  # noqa: TRY004 - of a file, not of a caller
+        raise ValueError(f"the name of a {what} is no text")
     return value
 
 

@@ -2,8 +2,8 @@
 
 The types of values come from the shape rules of the ops, for a batch with a given number of rows. A value takes memory
 from the op that makes it to the last op that reads it, as in the interpreter; parameters and other state are counted
-apart. An op with a block, such as a loop, is counted as if the block ran once. A block that several ops run is looked at
-once, and its ops count as often as it runs.
+apart. An op with a block, such as a loop, is counted as if the block ran once; the ops of a block that several ops run
+are counted for each of them.
 """
 
 from __future__ import annotations
