@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 import pstranspile as ps
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.prepared import Prepared
 from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 from tests.ops.differences import check_gradients, dims, one_output, quick, seeds, values
@@ -207,7 +209,8 @@ program @main {{
     for term in terms[1:]:
         expected = expected + (x if term == "%x" else y)
     program = ps.loads(text).main
-    for found in (ps.run(program, {"x": x, "y": y}, ["z"]), ps.run(program, {"x": x, "y": y}, ["z"], scope=ps.Scope())):
+    prepared = Prepared(Execution(program, ps.Scope()), ["x", "y"], ["z"])
+    for found in (ps.run(program, {"x": x, "y": y}, ["z"]), prepared.step({"x": x, "y": y})):
         np.testing.assert_array_equal(found["z"], expected)
 
 

@@ -127,6 +127,7 @@ def test_cutting(line: str, columns: int, told: str):
         (SelectedRows(np.array([4]), np.float32([[1, 3]]), 9), "1 rows of 9, f32[1, 2]: 1 3"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_is_shown_of_a_value(value: object, told: str):
     assert str(shown(value)) == told
 
