@@ -215,3 +215,18 @@ def test_the_gradient_of_repeated_sequences_is_the_sum_of_their_rows():
 
 def plain(value: Any) -> np.ndarray:
     return value.data if isinstance(value, LoDTensor) else value
+
+
+def test_groups_have_no_more_words_than_the_longest_sequence():
+    """Whatever `pyramid_layer` says: there would be as many turns, and as much memory, for groups that do not exist."""
+    words = LoDTensor(np.arange(7, dtype="int32")[:, None], [[0, 4, 4, 5, 7]])
+    weights = np.linspace(0, 1, 34, dtype="float32")[:, None]
+    attrs = {"num_emb": 8, "space_len": 30, "rand_len": 4}
+    outputs = {"Out": "Out", "DropPos": "DropPos", "X_Temp_Out": "Words"}
+    found = [
+        compute("pyramid_hash", {"X": words, "W": weights}, outputs, {**attrs, "pyramid_layer": layers}).find("Out")
+        for layers in (4, 5, (1 << 31) - 1)
+    ]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.data, found[0].data)
+        assert other.lod == found[0].lod
