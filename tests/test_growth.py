@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import random
+import re
 import sys
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +17,17 @@ import pytest
 
 import pstranspile as ps
 import pstranspile.fluid.paddle as later
+from pstranspile.compiler.cost.jobs import cost
 from pstranspile.compiler.explain import answer_text
 from pstranspile.compiler.explain.job import of_compiled
 from pstranspile.compiler.explain.peers import Peers
 from pstranspile.compiler.explain.questions import explain_job, explain_op, explain_role, explain_variable
+from pstranspile.compiler.plan.edited import _BEFORE_COMMENT, _STRINGS, parse_plan
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.text.diagnose import _name_before
+from pstranspile.ir.text.statement import _STRING
 from pstranspile.tools.cli import main
 from pstranspile.tools.lsp import names
 from pstranspile.tools.lsp.colours import tokens
@@ -290,3 +298,100 @@ def test_minimize_with_callbacks_and_many_parameters():
         return work
 
     grows_linearly(prepare, 25)
+
+
+def looked_up(count: int) -> ps.Module:
+    """A program with so many tables, each with a lookup."""
+    draft = L.Draft(seed=1)
+    ids, y = L.data(draft, "ids", [-1, 1], "i64"), L.data(draft, "y", [-1, 1])
+    rows = [L.embedding(ids, (50, 3), is_sparse=True) for _ in range(count)]
+    minimize(L.mean(L.square_error_cost(L.fc(L.concat(rows, axis=1), 1), y)), Adam(0.01))
+    return draft.module()
+
+
+@pytest.mark.parametrize("job", [{}, {"split_method": "cost"}])
+def test_costs_of_many_tables(job: dict[str, Any]):
+    def prepare(size: int) -> Callable[[], Any]:
+        compiled = ps.compile(looked_up(size), ps.Job(pservers=["a:6174", "b:6174"], trainers=2, **job))
+        return lambda: cost(compiled)
+
+    grows_linearly(prepare)
+
+
+def test_placement_of_many_tables():
+    def prepare(size: int) -> Callable[[], Any]:
+        module = looked_up(size)
+        job = ps.Job(pservers=["a:6174", "b:6174"], trainers=2, split_method="cost")
+        return lambda: ps.compile(module, job)
+
+    grows_linearly(prepare)
+
+
+def test_inputs_that_are_not_fed_are_found_in_linear_time():
+    """What takes the time is one set after the other, which no call shows: 8 times as many ops take 64 times as long
+    where a set is made for each of them.
+    """
+
+    def seconds(size: int) -> float:
+        program = program_of_inputs(size)
+        started = time.process_time()
+        with pytest.raises(DiagnosticError) as refused:
+            ps.run(program, {})
+        assert refused.value.diagnostics[0].code == "run-feed-missing"
+        return time.process_time() - started
+
+    seconds(100)
+    assert min(seconds(16_000) for _ in range(2)) < 24 * min(seconds(2_000) for _ in range(3))
+
+
+def program_of_inputs(size: int) -> ps.Program:
+    lines = ["ir 1", "program @main {", "block ^0 {", "temp %x : f32[1] feed"]
+    lines += [f"temp %t{number} : f32[1]" for number in range(size)]
+    lines += [f"scale(X=%x) -> Out=%t{number} {{scale=2.0}}" for number in range(size)]
+    return ps.loads("\n".join([*lines, "}", "}", ""])).main
+
+
+def peak(work: Callable[[], Any]) -> int:
+    """The bytes that this takes at one time."""
+    work()
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_strings_take_little_memory():
+    """A pattern that repeats a choice keeps a state for each character."""
+    long = "a" * LONG
+    text = "\n".join([*SOURCE[:AT], f'scale(X=%x) -> Out=%x {{scale=1.0, op_device="{long}"}}', *SOURCE[AT:]])
+    assert peak(lambda: ps.loads(text)) < 20 * LONG
+    assert peak(lambda: ps.dumps(ps.loads(text))) < 20 * LONG
+    quoted = f'plan 1\nwhole %"{long}" -> %"{long}" @ "a:6174"\n'
+    assert peak(lambda: parse_plan(quoted)) < 40 * LONG
+
+    def refused() -> None:
+        with pytest.raises(DiagnosticError):
+            parse_plan(long)
+
+    assert peak(refused) < 20 * LONG
+
+
+PATTERNS = [
+    (_STRINGS, r'"(?:[^"\\]|\\.)*"'),
+    (_BEFORE_COMMENT, r'(?:[^"#]|"(?:[^"\\]|\\.)*")*(?=#|$)'),
+    (re.compile(_STRING), r'"(?:[^"\\\n]|\\[^\n])*"'),
+]
+"""Patterns of strings that stay where they are in a long text, and the shorter ones that say the same."""
+
+
+@pytest.mark.parametrize(("pattern", "choice"), PATTERNS)
+def test_patterns_of_strings(pattern: Any, choice: str):
+    draw = random.Random(0)
+    for _ in range(2000):
+        text = "".join(draw.choices('"\\#a\n', k=draw.randrange(12)))
+        assert [match.span() for match in pattern.finditer(text)] == [m.span() for m in re.finditer(choice, text)]
+    for part in ('"', "#", "a", "\\", '"\\"', "a#", 'a"'):
+        pattern.match(part * LONG)
+        pattern.match('"' + part * LONG)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pstranspile.ir.patterns import Pattern
 
-_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_STRING = r'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"'
 _PIECES = Pattern(_STRING + r"|#[^\n]*|[\[({]|[\])}]")
 
 BLANKS = " \t\r"

@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pstranspile as ps
+from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.prepared import Prepared
 from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 from tests.ops.differences import check_gradients, dims, one_output, quick, seeds, values
@@ -177,3 +181,61 @@ def test_the_cosines_with_another_number_of_rows_are_those_with_the_first():
 
 def test_the_cosine_of_zeros_is_zero():
     assert one_output("cos_sim", {"X": np.zeros((1, 2)), "Y": np.ones((1, 2))}).tolist() == [[0]]
+
+
+@pytest.mark.parametrize("offset", [-(1 << 31), -4, 5, (1 << 31) - 1])
+def test_a_diagonal_outside_of_a_matrix_has_no_elements(offset):
+    """Numpy reads other memory where it is given the smallest offset."""
+    x = np.ones((2, 3, 4))
+    np.testing.assert_array_equal(one_output("trace", {"Input": x}, {"offset": offset, "dim1": 1, "dim2": 2}), [0, 0])
+
+
+@pytest.mark.parametrize("count", [2, 100, 101, 5000])
+def test_a_sum_has_any_number_of_terms(count):
+    """Also where a program is prepared: Python compiles an expression a level deeper for every term."""
+    terms = [f"%{name}" for name in ("x", "y")] * (count // 2) + ["%x"] * (count % 2)
+    text = f"""ir 1
+program @main {{
+  block ^0 {{
+    temp %x : f32[3] feed
+    temp %y : f32[3] feed
+    temp %z : f32[3]
+    sum(X=[{", ".join(terms)}]) -> Out=%z
+  }}
+}}
+"""
+    x, y = np.float32([1, 0.1, 1e8]), np.float32([2, 0.3, -1e8])
+    expected = x
+    for term in terms[1:]:
+        expected = expected + (x if term == "%x" else y)
+    program = ps.loads(text).main
+    prepared = Prepared(Execution(program, ps.Scope()), ["x", "y"], ["z"])
+    for found in (ps.run(program, {"x": x, "y": y}, ["z"]), prepared.step({"x": x, "y": y})):
+        np.testing.assert_array_equal(found["z"], expected)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "slots", "attrs", "told"),
+    [
+        ("fake_quantize_abs_max", {"X": [1.0]}, {"bit_length": 2**31 - 1}, "integers of 2147483647 bits"),
+        ("fake_quantize_abs_max", {"X": [1.0]}, {"bit_length": -3}, "integers of -3 bits"),
+        (
+            "fake_channel_wise_dequantize_max_abs",
+            {"X": [[1.0]], "Scales": [np.ones(1)]},
+            {"quant_bits": Ints((2**31 - 1,))},
+            "integers of 2147483647 bits",
+        ),
+    ],
+)
+def test_integers_have_a_number_of_bits(op_type, slots, attrs, told):
+    inputs = {slot: value if slot == "Scales" else np.array(value) for slot, value in slots.items()}
+    with pytest.raises(DiagnosticError, match=told):
+        compute(op_type, inputs, {"Out": "Out"}, attrs)
+
+
+def test_attributes_by_which_nothing_can_be_divided_are_told():
+    """A kernel may divide by an attribute as it is made."""
+    x, boxes, labels = np.ones((1, 8, 2, 2)), np.ones((1, 1, 4)), np.ones((1, 1), "int32")
+    attrs = {"class_num": 0, "anchors": Ints((1, 1)), "anchor_mask": Ints((0,))}
+    with pytest.raises(DiagnosticError, match=r"error\[run-op-failed\]: yolov3_loss: .*zero"):
+        compute("yolov3_loss", {"X": x, "GTBox": boxes, "GTLabel": labels}, {"Loss": "Loss"}, attrs)

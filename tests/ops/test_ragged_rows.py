@@ -8,6 +8,7 @@ import pytest
 
 from pstranspile.ops.textual import parse
 from pstranspile.runtime.kernels.random import Rows, RowStream
+from pstranspile.runtime.kernels.tables.ctr import _groups
 from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor
@@ -215,3 +216,14 @@ def test_the_gradient_of_repeated_sequences_is_the_sum_of_their_rows():
 
 def plain(value: Any) -> np.ndarray:
     return value.data if isinstance(value, LoDTensor) else value
+
+
+def test_groups_have_no_more_words_than_the_longest_sequence():
+    """Whatever `pyramid_layer` says: there would be as many turns for groups that do not exist."""
+    words, offsets = np.arange(7, dtype="float32"), [0, 4, 4, 5, 7]
+    sequence, bits = _groups(words, offsets, 4)
+    assert [group.shape for group in bits] == [(4, 2), (2, 3), (1, 4)]
+    more_sequence, more_bits = _groups(words, offsets, (1 << 31) - 1)
+    assert [group.tolist() for group in more_bits] == [group.tolist() for group in bits]
+    assert more_sequence.tolist() == sequence.tolist()
+    assert [group.shape for group in _groups(words, [0, 1], 7)[1]] == [(0, 2)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import isinf
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -540,6 +541,10 @@ def json_of(value: object) -> str:
     return json.dumps(value)
 
 
+_SURROGATE = Pattern("[\ud800-\udfff]")
+"""Half of a character: JSON writes those of many scripts as two halves."""
+
+
 def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
     """The reason why a line of JSON can't be fed, from Arrow's message about it.
 
@@ -548,6 +553,12 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
     import json
 
     twice: list[str] = []
+    large: list[str] = []
+
+    def real(literal: str) -> float:
+        if isinf(float(literal)):
+            large.append(literal)
+        return float(literal)
 
     def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(given)
@@ -555,7 +566,7 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
         return result
 
     try:
-        held: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs)
+        held: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_float=real)
     except (ValueError, RecursionError) as problem:
         fault = json_fault(problem)
         return Why(f"it is no JSON: {fault.reason}", fault.column)
@@ -581,6 +592,13 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
             return Why(
                 f"{name}: numbers are expected {lists}, {_short(row.get(name))} is there", _column(text, json_of(name))
             )
+    for literal in large:
+        return Why(f"{literal[:LONGEST_SHOWN]} is larger than a number of 64 bits can be", _column(text, literal))
+    half = _SURROGATE.search(json.dumps(held, ensure_ascii=False))
+    if half is not None:
+        escape = f"\\u{ord(half[0]):04x}"
+        at = text.decode("utf-8").lower().find(escape) + 1
+        return Why(f"{escape} is half of a character, and stands without the other half", at)
     return Why(said)
 
 

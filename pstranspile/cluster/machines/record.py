@@ -21,6 +21,7 @@ from pstranspile.cluster.machines.network import Link, Machine, Scheduler, sente
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.expect import MOST_STEPS
+from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import beginning, kind_of, read_regular, reason_for
 from pstranspile.runtime.files.outputs import write_output
@@ -95,46 +96,75 @@ def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, st
 
 
 def read_record(path: str) -> Record:
-    """Reads a record. Raises DiagnosticError (`cluster-record`) if the file is none."""
+    """Reads a record. Raises DiagnosticError (`cluster-record`) if the file is none, at the first wrong line."""
+    number = 0
     try:
-        head, *lines = read_regular(Path(path), MOST).decode().splitlines()
-        about = json.loads(head)
-        if about["form"] != FORM:
-            raise ValueError(f"its form is {about['form']}")
+        lines = read_regular(Path(path), MOST).decode().splitlines()
         turns: dict[str, list[Turn]] = {}
-        own: list[Turn] = []
-        for line in lines:
-            result = json.loads(line)
-            if isinstance(result, dict):
-                own = turns[str(cast("dict[str, str]", result)["process"])] = []
-                continue
-            machine, taken = result
-            own.append(Turn(_name(machine), None if taken is None else tuple(_taken(*item) for item in taken)))
-        return Record(about["seed"], _steps(about["steps"]), turns)
+        seed, steps = None, 0
+        for number, line in enumerate(lines, 1):
+            value: Any = json.loads(line)
+            if number == 1:
+                seed, steps = _run(value)
+            elif isinstance(value, dict):
+                process = _name(cast("dict[str, Any]", value).get("process"), "process")
+                if process in turns:
+                    raise ValueError(f"the turns of {process[:80]} begin a second time")
+                turns[process] = []
+            elif not turns:
+                raise ValueError("a turn stands before the first process")
+            else:
+                turns[next(reversed(turns))].append(_turn(value))
+        if not lines:
+            raise ValueError("it is empty")
+        return Record(seed, steps, turns)
     except OSError as problem:
         raise _refused(f"can't be read: {reason_for(problem, path)}", path) from None
-    except (ValueError, TypeError, LookupError, RecursionError) as problem:
-        raise _refused(f"is no record of a run: {kind_of(beginning(path), path) or problem}", path) from None
+    except (ValueError, RecursionError) as problem:
+        kind = kind_of(beginning(path), path) if number < 2 else None  # the kind of another file
+        reason = kind or json_fault(problem).reason
+        place = Location(path, number) if number and kind is None else path
+        raise _refused(f"is no record of a run: {reason}", place) from None
 
 
-def _taken(source: Any, sequence: Any, check_sum: Any) -> Taken:
-    return Taken(_name(source), int(sequence), int(check_sum))
-
-
-def _steps(steps: Any) -> int:
+def _run(value: Any) -> tuple[int | None, int]:
+    """The seed and the number of steps of the run, which the first line of a record states. Raises ValueError."""
+    if not isinstance(value, dict) or cast("dict[str, Any]", value).get("form") != FORM:
+        raise ValueError(f"its first line does not say that its form is {FORM}")
+    seed, steps = (cast("dict[str, Any]", value).get(key) for key in ("seed", "steps"))
+    if seed is not None and type(seed) is not int:
+        raise ValueError("its seed is no whole number")
     if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
         raise ValueError("its number of steps is none that a run has")
-    return steps
+    return seed, steps
 
 
-def _name(machine: Any) -> str:
-    if not isinstance(machine, str):
-        raise TypeError(f"{machine!r} is no machine")
-    return machine
+def _turn(value: Any) -> Turn:
+    """A turn, which a line of a record holds. Raises ValueError."""
+    if not isinstance(value, list) or len(cast("list[Any]", value)) != 2:
+        raise ValueError("a machine and the messages that it took are expected")
+    machine, taken = cast("list[Any]", value)
+    if taken is not None and not isinstance(taken, list):
+        raise ValueError("the messages that a machine took are no list")
+    messages = None if taken is None else tuple(map(_taken, cast("list[Any]", taken)))
+    return Turn(_name(machine, "machine"), messages)
 
 
-def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
-    return DiagnosticError([error("cluster-record", message, Location(path) if path else None, notes=notes)])
+def _taken(value: Any) -> Taken:
+    if isinstance(value, list) and [type(item) for item in cast("list[Any]", value)] == [str, int, int]:
+        return Taken(*cast("tuple[str, int, int]", tuple(cast("list[Any]", value))))
+    raise ValueError("a message is the name of its source, its number and its check sum")
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"the name of a {what} is no text")
+    return value
+
+
+def _refused(message: str, place: Location | str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
+    location = Location(place) if isinstance(place, str) and place else place or None
+    return DiagnosticError([error("cluster-record", message, location, notes=notes)])
 
 
 # repeating the run

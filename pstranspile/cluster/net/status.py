@@ -99,13 +99,16 @@ def shown(value: Any) -> Shown:
     """
     if value is None:
         return NOTHING
+    import numpy as np
+
     from pstranspile.runtime.run.feeds import describe, is_number, numbers_of
 
     numbers = numbers_of(value)
     if numbers is None or numbers.dtype.kind not in "biuf" or not numbers.size:
         return Shown(describe(value))
     few = tuple(map(float, numbers.ravel())) if numbers.size <= FEW else ()
-    extent = float(numbers.min()), float(numbers.mean(dtype="float64")), float(numbers.max())
+    with np.errstate(all="ignore"):  # the mean of infinity and its negative is NaN
+        extent = float(numbers.min()), float(numbers.mean(dtype="float64")), float(numbers.max())
     return Shown("" if is_number(value) else describe(value), few, *extent)
 
 

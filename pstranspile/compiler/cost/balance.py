@@ -13,7 +13,7 @@ so the same job gives the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -69,36 +69,41 @@ class Moved(NamedTuple):
         return low
 
 
-def lookups_of(program: Program, table: str, batch_rows: int) -> float:
-    """The number of lookups in a table in a step of a trainer with `batch_rows` rows, from the dims of ids.
+def lookups_of(program: Program, batch_rows: int) -> dict[str, int]:
+    """The number of lookups in each table in a step of a trainer with `batch_rows` rows, from the dims of ids.
 
-    An unknown dim counts as the rows of the batch, whatever the lengths of sequences.
+    An unknown dim counts as the rows of the batch, whatever the lengths of sequences. Tables without lookups are left
+    out.
     """
-    result = 0
+    result: dict[str, int] = {}
     for op in program.main_block.ops:
         slot = facts_of(op.type).looks_up
-        if slot and op.inputs.get(slot) == (table,):
-            for name in op.inputs.get("Ids", ()):
-                var = program.main_block.vars.get(name)
-                dims = var.shape if var is not None and var.shape else (-1,)
-                result += prod(batch_rows if dim < 0 else dim for dim in dims)
-    return float(result or batch_rows)
+        tables = op.inputs.get(slot, ()) if slot else ()
+        if len(tables) != 1:
+            continue
+        for name in op.inputs.get("Ids", ()):
+            var = program.main_block.vars.get(name)
+            dims = var.shape if var is not None and var.shape else (-1,)
+            count = prod(batch_rows if dim < 0 else dim for dim in dims)
+            result[tables[0]] = result.get(tables[0], 0) + count
+    return {table: count for table, count in result.items() if count}
 
 
 def moved_by(
-    program: Program,
     table: str,
     tensor: TensorType,
     *,
     sparse: bool,
     prefetched: bool,
     batch_rows: int,
+    lookups: Mapping[str, int],
     counts: IdCounts | None,
 ) -> Moved:
     """The bytes that a parameter moves in a step of a trainer whose batch has `batch_rows` rows.
 
-    `sparse`: its gradient has a row for each lookup. `prefetched`: the servers look its rows up. `counts` says how
-    often its rows are looked up; without it all rows are assumed to be equally frequent.
+    `sparse`: its gradient has a row for each lookup. `prefetched`: the servers look its rows up. `lookups` are those of
+    the program's tables in a step; a table that has none there is looked up once for each row of the batch. `counts`
+    says how often its rows are looked up; without it all rows are assumed to be equally frequent.
     """
     rows = tensor.shape[0] if tensor.shape else 1
     row = prod(tensor.shape[1:]) * tensor.dtype.size
@@ -106,10 +111,10 @@ def moved_by(
         return Moved(rows, 2.0 * row)
     own = counts.tables.get(table) if counts is not None else None
     if own is None or not own.total or counts is None:
-        lookups, own = lookups_of(program, table, batch_rows), RowCounts(())
+        found, own = float(lookups.get(table, batch_rows)), RowCounts(())
     else:
-        lookups = own.total * batch_rows / counts.batch_rows
-    once = lookups * (row + ID)
+        found = own.total * batch_rows / counts.batch_rows
+    once = found * (row + ID)
     return Moved(rows, 0.0, 2 * once, own) if prefetched else Moved(rows, float(row), once, own)
 
 

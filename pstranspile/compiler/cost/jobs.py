@@ -4,7 +4,7 @@ for several numbers of machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -118,8 +118,9 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     """
     slices, held = (dict.fromkeys(plan.pservers, 0) for _ in range(2))
     total = dict.fromkeys(plan.pservers, 0.0)
+    lookups = lookups_of(program, batch_rows)
     for parameter in plan.parameters if plan.pservers else ():
-        of_rows = _moved(parameter, program, batch_rows, counts)
+        of_rows = _moved(parameter, lookups, batch_rows, counts)
         row = row_width(parameter.shape) * parameter.dtype.size
         for part in parameter.slices:
             slices[part.endpoint] += 1
@@ -129,14 +130,14 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     return PlanCost(plan, batch_rows, counts is not None, servers)
 
 
-def _moved(parameter: PlannedParameter, program: Program, batch_rows: int, counts: IdCounts | None) -> Moved:
+def _moved(parameter: PlannedParameter, lookups: Mapping[str, int], batch_rows: int, counts: IdCounts | None) -> Moved:
     return moved_by(
-        program,
         parameter.name,
         TensorType(parameter.dtype, parameter.shape),
         sparse=parameter.sparse,
         prefetched=parameter.prefetched,
         batch_rows=batch_rows,
+        lookups=lookups,
         counts=counts,
     )
 
@@ -195,10 +196,11 @@ def _of_collectives(program: Program, trainers: int) -> tuple[float, float]:
 def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts | None) -> dict[str, int]:
     """The rows of the sparse gradients that come to the servers, by name."""
     result: dict[str, int] = {}
+    lookups = lookups_of(program, rows)
     for parameter in plan.parameters:
         if not parameter.sparse:
             continue
-        moved = _moved(parameter, program, rows, counts)
+        moved = _moved(parameter, lookups, rows, counts)
         width = row_width(parameter.shape) * parameter.dtype.size + ID
         share = width * (2 if parameter.prefetched else 1)
         for part in parameter.slices:
@@ -207,7 +209,7 @@ def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts 
             names = [plan.sent_name(part, trainer) for trainer in range(plan.trainers)] or [part.gradient]
             result.update(dict.fromkeys(names, max(number, 0)))
     if plan.table is not None:
-        number = round(lookups_of(program, plan.table.name, rows) / max(1, len(plan.pservers)))
+        number = round(lookups.get(plan.table.name, rows) / max(1, len(plan.pservers)))
         for server in range(len(plan.pservers)):
             names = [plan.table.sent_name(trainer, server) for trainer in (None, *range(plan.trainers))]
             result.update(dict.fromkeys(names, number))

@@ -2,11 +2,13 @@
 
 The types of values come from the shape rules of the ops, for a batch with a given number of rows. A value takes memory
 from the op that makes it to the last op that reads it, as in the interpreter; parameters and other state are counted
-apart. An op with a block, such as a loop, is counted as if the block ran once.
+apart. An op with a block, such as a loop, is counted as if the block ran once; the ops of a block that several ops run
+are counted for each of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ from pstranspile.ops.work import bytes_of, operations, touched
 
 class OpCost(NamedTuple):
     """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
-    writes.
+    writes, in all runs of its block.
     """
 
     block: int
@@ -38,7 +40,7 @@ class StepCost(NamedTuple):
     """The cost of a step of a program on one machine.
 
     `held` are the bytes of variables that outlive the step, `peak` the most bytes of the step's other values at one
-    time. `loops` counts the ops whose blocks are counted as if they ran once.
+    time. `loops` counts the ops whose blocks are counted as if these ops ran them once.
     """
 
     operations: float
@@ -88,6 +90,9 @@ class _Step:
         self.example = example
         self.ops: list[OpCost] = []
         self.loops = 0
+        self.runs = _runs_of(program)
+        self.peaks: dict[int, int] = {}
+        """The most bytes that the values of a block take at one time, by the index of the block."""
         self.known: dict[str, TensorType] = {}
         self.inputs = _inputs_of(program)
         self.sparse: set[str] = set(sparse_rows)
@@ -121,8 +126,10 @@ class _Step:
         return self.declared(var) if var is not None else None
 
     def block(self, index: int) -> int:
-        """Adds the ops of a block, and returns the most bytes that its values take at one time."""
-        ops = self.program.blocks[index].ops
+        """Adds the ops of a block the first time, and returns the most bytes that its values take at one time."""
+        if index in self.peaks:
+            return self.peaks[index]
+        ops, runs = self.program.blocks[index].ops, self.runs[index]
         memory = _Memory()
         for number, op in enumerate(ops):
             inputs = {slot: tuple(self.type_of(name, index) for name in names) for slot, names in op.inputs.items()}
@@ -133,9 +140,10 @@ class _Step:
                 memory.at(number, max(map(self.block, inner), default=0))
             else:
                 work, moved = operations(op, inputs, outputs), touched(op, inputs, outputs)
-                self.ops.append(OpCost(index, number, op.type, work, moved))
+                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs))
             self._remember(memory, op, number, index)
-        return memory.peak(len(ops))
+        peak = self.peaks[index] = memory.peak(len(ops))
+        return peak
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
         """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""
@@ -218,6 +226,28 @@ class _Step:
             counts = [self.known[name].shape[0] for name in op.inputs.get("X", ()) if name in self.known]
             return inputs, {"Out": (rows._replace(shape=(sum(counts), *rows.shape[1:])),)}
         return inputs, {slot: (rows,) * len(names) for slot, names in op.outputs.items()}
+
+
+def _runs_of(program: Program) -> dict[int, int]:
+    """How often each block runs in a step if every op with blocks runs each of them once."""
+    inner: dict[int, list[int]] = {}
+    todo = [0]
+    while todo:
+        index = todo.pop()
+        if index not in inner:
+            inner[index] = [ref for op in program.blocks[index].ops for ref in sub_blocks(op)]
+            todo += inner[index]
+    waits = Counter(ref for refs in inner.values() for ref in refs)
+    runs = {**dict.fromkeys(inner, 0), 0: 1}
+    todo = [0]
+    while todo:
+        index = todo.pop()
+        for ref in inner[index]:
+            runs[ref] += runs[index]
+            waits[ref] -= 1
+            if not waits[ref]:  # all ops that run it have been counted
+                todo.append(ref)
+    return runs
 
 
 def _inputs_of(program: Program) -> frozenset[str]:

@@ -117,19 +117,19 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 # A plan as read from a text, which the user may have edited, or from the plan.json of a compiled folder.
 
 _WIDTH = r"[ \t]+"
-_NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
-_SERVER = r'("(?:[^"\\]|\\.)*")'
+_NAME = r'%("[^"\\]*(?:\\.[^"\\]*)*"|[A-Za-z0-9_.@/]+)'
+_SERVER = r'("[^"\\]*(?:\\.[^"\\]*)*")'
 _SLICE = Pattern(
     rf"slice{_WIDTH}{_NAME}{_WIDTH}rows{_WIDTH}(\d{{1,18}})\.\.(\d{{1,18}})(?:{_WIDTH}->{_WIDTH}{_NAME})?"
     rf"{_WIDTH}@{_WIDTH}{_SERVER}",
     re.ASCII,
 )
 _WHOLE = Pattern(rf"whole{_WIDTH}{_NAME}(?:{_WIDTH}->{_WIDTH}{_NAME})?{_WIDTH}@{_WIDTH}{_SERVER}", re.ASCII)
-_STRINGS = Pattern(r'"(?:[^"\\]|\\.)*"')
+_STRINGS = Pattern(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _JOB = Pattern(rf"job{_WIDTH}mode=(\S+){_WIDTH}trainers=(\d{{1,18}}){_WIDTH}pservers=(\[.*\])", re.ASCII)
 _SOURCE = Pattern(rf"source{_WIDTH}(\S+)")
 _VERSION = Pattern(rf"plan{_WIDTH}(\d+)", re.ASCII)
-_BEFORE_COMMENT = Pattern(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*(?=#|$)')
+_BEFORE_COMMENT = Pattern(r'[^"#]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"#]*)*(?=#|$)')
 
 VERSION = 1
 """The version of the format of plans, as text and as JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
-from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balanced, moved_by
+from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balanced, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
@@ -519,7 +519,8 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     for index, piece in enumerate(pieces):
         together.setdefault(group_of.get(piece.update.parameter, -1 - index), []).append(index)
     members = list(together.values())
-    items = [_joined([_item(facts, job, pieces[index], counts) for index in indices]) for indices in members]
+    lookups = lookups_of(facts.program, job.batch_rows)
+    items = [_joined([_item(facts, job, pieces[index], lookups, counts) for index in indices]) for indices in members]
     memory = job.server_memory * (1 << 20) if job.server_memory else float("inf")
     try:
         parts = balanced(items, len(job.pservers), memory)
@@ -573,7 +574,7 @@ def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts 
     return counts
 
 
-def _item(facts: Facts, job: Job, piece: Piece, counts: IdCounts | None) -> Item:
+def _item(facts: Facts, job: Job, piece: Piece, lookups: Mapping[str, int], counts: IdCounts | None) -> Item:
     """A parameter as an item of the placement by cost. A server stores its rows, the optimizer's states of them, and
     dense gradients: one of each trainer, and the merged one.
     """
@@ -582,12 +583,12 @@ def _item(facts: Facts, job: Job, piece: Piece, counts: IdCounts | None) -> Item
     copies = 1 + sum(follows for _, follows in optimizer_states(facts.program, piece.update))
     copies += 0 if piece.sparse else job.trainers + 1
     moved = moved_by(
-        facts.program,
         name,
         tensor,
         sparse=piece.sparse,
         prefetched=piece.prefetched,
         batch_rows=job.batch_rows,
+        lookups=lookups,
         counts=counts,
     )
     least = max(1, -(-job.min_block_size // max(1, row_width(tensor.shape))))

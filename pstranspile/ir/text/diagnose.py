@@ -101,9 +101,9 @@ def _description_at(text: str, position: int) -> tuple[str, str]:
     rest = text[position:].split("\n", 1)[0]
     if not rest.strip(BLANKS):
         return "the end of the line", ""
-    if rest[0] in '"%@' and '"' in rest[:2] and not re.match(r'[%@]?"(?:[^"\\]|\\.)*"', rest):
+    if rest[0] in '"%@' and '"' in rest[:2] and not re.match(r'[%@]?"[^"\\]*(?:\\.[^"\\]*)*"', rest):
         return "a string that is not closed", rest
-    match = re.match(r'[%@^]?[\w.@/-]+|->|[%@]?"(?:[^"\\]|\\.)*"|.', rest)
+    match = re.match(r'[%@^]?[\w.@/-]+|->|[%@]?"[^"\\]*(?:\\.[^"\\]*)*"|.', rest)
     piece = match.group() if match else rest[0]
     if _UNSEEN.match(piece):
         kind = "control character" if _CONTROL.match(piece) else "character"
@@ -157,8 +157,8 @@ def _sign_of_comment(text: str, position: int) -> str:
 
 
 # An attribute with `:` where `=` belongs, up to the place where the text is refused: `{axis: ` or `{axis: true`.
-_COLON = Pattern(r'[{,]\s*("(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.@]*)[ \t]*:[ \t]*([A-Za-z_][\w.@]*)?[ \t]*$')
-_VALUE = Pattern(r'\[[^\]\n]*\]|"(?:[^"\\\n]|\\.)*"|[^\s,}"]+')
+_COLON = Pattern(r'[{,]\s*("[^"\\\n]*(?:\\.[^"\\\n]*)*"|[A-Za-z_][\w.@]*)[ \t]*:[ \t]*([A-Za-z_][\w.@]*)?[ \t]*$')
+_VALUE = Pattern(r'\[[^\]\n]*\]|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|[^\s,}"]+')
 _SHOWN = 40
 """Characters of a value that a hint quotes."""
 
@@ -208,7 +208,7 @@ def _name_before(text: str, position: int) -> str:
     return text[start:position] if 0 <= start < position - 1 else ""
 
 
-_QUOTED = Pattern(r'[%@]"(?:[^"\\\n]|\\.)*"$')
+_QUOTED = Pattern(r'[%@]"[^"\\\n]*(?:\\.[^"\\\n]*)*"$')
 _NEAR = 300
 """Characters before an error in which a quoted name that ends there is looked for."""
 

@@ -268,7 +268,7 @@ def _around(var: Var) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return var[1:_LOCATION], var[_LOCATION + 1 :]
 
 
-_SCRIPT = re.compile(r'(@(?:[A-Za-z0-9_.@/]+|"(?:[^"\\\n]|\\[^\n])*"):[0-9]+)[ \t\r]*').fullmatch
+_SCRIPT = re.compile(r'(@(?:[A-Za-z0-9_.@/]+|"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"):[0-9]+)[ \t\r]*').fullmatch
 
 
 class Scripts(dict[str, Location | None]):

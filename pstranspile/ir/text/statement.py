@@ -45,7 +45,7 @@ from pstranspile.ir.types import DTYPES, DType, OpRole, VarKind
 _GAP = r"[ \t\r]*(?:#[^\n]*(?![^\n]))?"
 _LINES = r"(?:[ \t\r]*(?:#[^\n]*)?\n)*"
 _CLOSING = rf"(?:\n{_LINES}[ \t\r]*)?"
-_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_STRING = r'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"'
 _NAME = rf"(?:[A-Za-z0-9_.@/]+|{_STRING})"
 _WORD = r"(?P<WORD>[A-Za-z_][A-Za-z0-9_.@]*)"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.schema import FLOAT, declare, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
+
+MOST_BITS = 64
+"""The most bits of the integers that stand for numbers; to make them, Fluid takes 16 at most."""
 
 declare("fake_quantize_abs_max", "X -> Out OutScale", {"bit_length": 8}, doc="Out = X as integers, OutScale = max |X|")
 declare(
@@ -77,7 +80,15 @@ def _quantised(op: Op, types: Types) -> Types:
     return made
 
 
-shape_rule("fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs")(outputs_like(Out="X"))
+shape_rule("fake_dequantize_max_abs")(outputs_like(Out="X"))
+
+
+@shape_rule("fake_channel_wise_dequantize_max_abs")
+def _dequantised_channels(op: Op, types: Types) -> Types:
+    bits = ints_attr(op, "quant_bits")
+    if not all(1 <= each <= MOST_BITS for each in bits):
+        raise ShapeError(f"quant_bits is {list(bits)}, each must be 1 to {MOST_BITS}", "X")
+    return {"Out": (one(types, "X"),)}
 
 
 @shape_rule("dequantize_abs_max", "dequantize_log")

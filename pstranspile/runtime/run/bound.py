@@ -100,7 +100,7 @@ def bind(op: Op) -> BoundOp:
         raise DiagnosticError([at_op("run-no-kernel", known, op)])
     try:
         run = kernel.make(with_defaults(op))
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as problem:
+    except (ValueError, KeyError, IndexError, TypeError, ArithmeticError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
         raise DiagnosticError([at_op("run-op-failed", reason, op, notes=package_note(op.type))]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY

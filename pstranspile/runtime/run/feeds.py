@@ -246,7 +246,9 @@ def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str]
     for reader in program.main_block.ops:
         for other in reader.input_names:
             needed = program.main_block.vars.get(other)
-            if needed and not needed.persistable and other not in {*written, *absent} and find(other) is None:
+            if needed is None or needed.persistable or other in written or other in absent:
+                continue
+            if find(other) is None:
                 absent[other] = not_fed(reader, needed)
     return DiagnosticError(absent.values() or [at_op("run-feed-missing", f"{name} is not fed", op, focus=name)])
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from math import prod
@@ -230,7 +230,8 @@ def over_a_term(bound: BoundOp, is_spare: Callable[[str], bool]) -> BoundOp:
     """
     sums = bound.op.type == "sum" and AS_ROWS not in bound.op.attrs
     terms = bound.op.inputs.get("X", ()) if sums else ()
-    spare = [place for place, name in enumerate(terms) if terms.count(name) == 1 and is_spare(name)]
+    times = Counter(terms)
+    spare = [place for place, name in enumerate(terms) if times[name] == 1 and is_spare(name)]
     return bind(bound.op._replace(attrs=FrozenMap({**bound.op.attrs, OVER_TERM: spare[0]}))) if spare else bound
 
 

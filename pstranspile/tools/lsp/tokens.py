@@ -9,7 +9,7 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import read_name
 from pstranspile.tools.lsp.values import Span
 
-_STRING = r'"(?:[^"\\\n]|\\[^\n])*"?'
+_STRING = r'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"?'
 _PIECES = Pattern(
     rf"(?P<comment>#.*)"
     rf"|(?P<script>@(?:[A-Za-z0-9_.@/]+|{_STRING}):[0-9]+)"

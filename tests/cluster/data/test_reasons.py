@@ -51,6 +51,12 @@ def refusal(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> str:
         ('{"x": [1, 2], "n": 99999999999999999999}', "20: n: 99999999999999999999 is no id of 64 bits"),
         ('{"x": [1, 2], "x": [1, 2], "n": 1}', "15: x stands twice"),
         ('{"x": "\udcff", "n": 1}', "1: it is no JSON: byte 7 is not UTF-8"),
+        ('{"x": [1, 1e999], "n": 1}', "11: 1e999 is larger than a number of 64 bits can be"),
+        ('{"x": [1, 2], "n": 1, "z": -1e999}', "28: -1e999 is larger than a number of 64 bits can be"),
+        (
+            '{"x": [1, 2], "n": 1, "z": "\\uD800"}',
+            "29: \\ud800 is half of a character, and stands without the other half",
+        ),
     ],
 )
 def test_lines_of_json(line: str, told: str, capsys: pytest.CaptureFixture[str]):

@@ -77,6 +77,8 @@ def test_machines_that_do_something_else(turns: dict[str, list[Turn]], told: str
         json.dumps({"form": FORM, "seed": 1, "steps": "x"}),
         json.dumps({"form": FORM, "seed": 1, "steps": -1}),
         json.dumps({"form": FORM, "seed": 1, "steps": 10**30}),
+        json.dumps({"form": FORM, "seed": "1", "steps": 1}),
+        json.dumps({"form": FORM, "seed": {"a": 1}, "steps": 1}),
         json.dumps({"form": FORM, "seed": 1, "steps": 1}) + "\n[1]\n",
         json.dumps({"form": FORM, "seed": 1, "steps": 1}) + '\n{"process": "a"}\n["a", [[1]]]\n',
         json.dumps({"form": FORM, "seed": 1, "steps": 1}) + '\n{"process": "a"}\n[["a"], []]\n',
@@ -88,10 +90,42 @@ def test_machines_that_do_something_else(turns: dict[str, list[Turn]], told: str
 def test_a_file_that_is_no_record(text: str, tmp_path: Path) -> None:
     path = tmp_path / "record"
     path.write_text(text)
-    with pytest.raises(DiagnosticError, match=r"record: error\[cluster-record\]: is no record of a run"):
+    with pytest.raises(DiagnosticError, match=r"record(:[123])?: error\[cluster-record\]: is no record of a run"):
         read_record(str(path))
     with pytest.raises(DiagnosticError, match=r"error\[cluster-record\]: can't be read: No such file"):
         read_record(str(path) + "x")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([], ": is no record of a run: it is empty"),
+        (["["], ":1: is no record of a run: a value is expected, the text ends"),
+        (["[" * 100_000], ":1: is no record of a run: nested too deeply"),
+        (["9" * 5000], ":1: is no record of a run: a number has thousands of digits"),
+        (["{}"], ": is no record of a run: this is JSON"),
+        (["[1]", "x"], f":1: is no record of a run: its first line does not say that its form is {FORM}"),
+        (["HEAD", '["a", []]'], ":2: is no record of a run: a turn stands before the first process"),
+        (["HEAD", '{"process": 1}'], ":2: is no record of a run: the name of a process is no text"),
+        (
+            ["HEAD", '{"process": "a"}', '["a", []]', "[1, []]"],
+            ":4: is no record of a run: the name of a machine is no",
+        ),
+        (
+            ["HEAD", '{"process": "a"}', '["a", 1]'],
+            ":3: is no record of a run: the messages that a machine took are no",
+        ),
+        (["HEAD", '{"process": "a"}', '["a", [["b", 1, 1.5]]]'], ":3: is no record of a run: a message is the name of"),
+        (["HEAD", '{"process": "a"}', '{"process": "a"}'], ":3: is no record of a run: the turns of a begin a second"),
+    ],
+)
+def test_the_line_that_is_none_of_a_record_is_told(lines: list[str], told: str, tmp_path: Path) -> None:
+    head = json.dumps({"form": FORM, "seed": 1, "steps": 1})
+    path = tmp_path / "record"
+    path.write_text("".join(f"{head if line == 'HEAD' else line}\n" for line in lines))
+    with pytest.raises(DiagnosticError) as caught:
+        read_record(str(path))
+    assert str(caught.value).replace(" error[cluster-record]:", "").startswith(f"{path}{told}")
 
 
 def test_the_last_line_of_a_process_that_was_killed_may_be_half_a_line(tmp_path: Path) -> None:

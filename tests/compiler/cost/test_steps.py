@@ -105,3 +105,28 @@ def test_open_dims_are_those_of_an_example():
 def test_the_same_program_costs_the_same():
     main = ps.load(EXAMPLES / "deepfm.ir").main
     assert step_cost(main, 64) == step_cost(main, 64)
+
+
+def running(depth: int) -> ps.Module:
+    """Blocks of which each is run by two ops of the one around it."""
+    run = "conditional_block(Cond=%c, Input=[]) -> Out=[], Scope=%s {{sub_block=^{}, is_scalar_condition=true}}"
+    lines = ["ir 1", "program @main {", "block ^0 {", "temp %c : bool[1]", "temp %s : step_scopes", "temp %z : f32[8]"]
+    lines += ["fill_constant -> Out=%z {shape=[8], value=1.0}", "less_equal(X=%z, Y=%z) -> Out=%c"]
+    for number in range(1, depth + 1):
+        lines += [run.format(number), f"block ^{number} {{"]
+    lines.append("scale(X=%z) -> Out=%z {scale=2.0}")
+    for number in range(depth, 0, -1):
+        lines += ["}", run.format(number)]
+    return ps.loads("\n".join([*lines, "}", "}", ""]))
+
+
+def test_a_block_that_several_ops_run_counts_for_each_and_is_looked_at_once():
+    once, none = step_cost(running(1).main, 1), step_cost(running(0).main, 1)
+    work, moved = (once[at] - none[at] for at in (0, 1))
+    assert (work, moved) != (0, 0)
+    for depth in (2, 3, 60):
+        found = step_cost(running(depth).main, 1)
+        assert found.loops == 2 * depth
+        assert [op.block for op in found.ops].count(depth) == 1
+        assert found.operations - none.operations + work == work * 2**depth
+        assert found.touched - none.touched + moved == moved * 2**depth

@@ -121,10 +121,13 @@ def test_cutting(line: str, columns: int, told: str):
         (np.arange(6, dtype="int64").reshape(2, 3), "i64[2, 3] min 0 mean 2.5 max 5"),
         (np.array([True, False]), "bool[2]: 1 0"),
         (np.zeros((0, 3), "float32"), "f32[0, 3]"),
+        (np.float32([np.inf, -np.inf, 0]), "f32[3]: inf -inf 0"),
+        (np.float32([np.inf, -np.inf] * 8), "f32[16] min -inf mean nan max inf"),
         (LoDTensor(np.ones((3, 1), "float32"), [[0, 1, 3]]), "f32[3, 1] in 2 sequences: 1 1 1"),
         (SelectedRows(np.array([4]), np.float32([[1, 3]]), 9), "1 rows of 9, f32[1, 2]: 1 3"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_is_shown_of_a_value(value: object, told: str):
     assert str(shown(value)) == told
 

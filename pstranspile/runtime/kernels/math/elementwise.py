@@ -214,9 +214,13 @@ the term later.
 """
 
 
+MOST_TERMS = 100
+"""The most terms of a sum that is an expression: Python compiles each term of one a level deeper."""
+
+
 def _plain_sum(op: Op) -> str | None:
     count = len(op.inputs["X"])
-    return " + ".join(f"{{X[{at}]}}" for at in range(count)) if count > 1 else None
+    return " + ".join(f"{{X[{at}]}}" for at in range(count)) if 1 < count <= MOST_TERMS else None
 
 
 def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:

@@ -240,7 +240,10 @@ def _plane(op: Op, rank: int) -> list[int]:
 
 @plain_kernel("trace", lod="none")
 def _trace_values(Input: Array, *, op: Op, offset: int) -> Array:
-    total = np.trace(Input, offset, *_plane(op, Input.ndim), dtype=Input.dtype)
+    first, second = _plane(op, Input.ndim)
+    # Numpy reads outside of the array where the offset is the smallest number of 32 bits, whose negative there is none.
+    offset = max(-Input.shape[first], min(offset, Input.shape[second]))
+    total = np.trace(Input, offset, first, second, dtype=Input.dtype)
     return np.asarray(total).reshape(-1) if np.ndim(total) == 0 else total
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.ops.math.quantized import MOST_BITS
 from pstranspile.ops.shapes import Dims
 from pstranspile.runtime.kernels.detection.boxes import rounded
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, kernel, plain_kernel
@@ -15,6 +16,8 @@ from pstranspile.runtime.values import Array
 
 
 def _largest_integer(bits: int) -> int:
+    if not 1 <= bits <= MOST_BITS:
+        raise ValueError(f"integers of {bits} bits; there are some of 1 to {MOST_BITS}")
     return 2 ** (bits - 1) - 1
 
 

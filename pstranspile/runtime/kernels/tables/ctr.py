@@ -260,7 +260,8 @@ def _groups(words: Array, offsets: list[int], layers: int) -> tuple[Array, list[
     """
     sequence: list[Array] = []
     bits: list[Array] = []
-    for more in range(1, layers):
+    longest = max((last - first for first, last in pairwise(offsets)), default=0)
+    for more in range(1, min(layers, max(longest, 2))):
         starts = [np.arange(first, last - more) for first, last in pairwise(offsets)]
         at = np.concatenate([np.zeros(0, int), *starts])
         bits.append(words.view(np.uint32)[at[:, None] + np.arange(more + 1)])
