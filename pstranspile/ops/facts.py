@@ -145,6 +145,10 @@ class OpFacts(NamedTuple):
     """The output slot in which a gradient op returns sparse rows if its attribute `is_sparse` is set. It reads the
     table only for its dims.
     """
+    updates_given_rows: bool = False
+    """By a sparse gradient, an optimizer changes the rows that the gradient has, and nothing else of the parameter and
+    of what it keeps for it.
+    """
     opaque: str = ""
     """A sentence about an op that is a program of its own, which another library runs; "" for all others."""
     result_lod: LodOfResult = "inferred"
@@ -179,6 +183,7 @@ if TYPE_CHECKING:
         constant: bool
         linear: bool
         sparse_gradient: str
+        updates_given_rows: bool
         opaque: str
         result_lod: LodOfResult
 

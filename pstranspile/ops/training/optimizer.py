@@ -11,6 +11,7 @@ declare(
     "sgd",
     "Param Grad LearningRate -> ParamOut",
     follows="Param Grad ParamOut",
+    updates_given_rows=True,
     doc="ParamOut = Param - LearningRate * Grad",
 )
 declare(
@@ -123,6 +124,7 @@ declare(
     "Param Grad LearningRate Moment Updates^ -> ParamOut MomentOut UpdatesOut^",
     {"epsilon": 1e-06, "rate_decay": later("float")},
     follows="Param Grad Moment ParamOut MomentOut",
+    updates_given_rows=True,
     doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon); with "
     "rate_decay, as in PyTorch, the rate is divided by 1 + Updates * rate_decay, and UpdatesOut = Updates + 1",
 )

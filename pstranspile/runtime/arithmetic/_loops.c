@@ -19,8 +19,10 @@ static void release(Arrays *arrays) {
     while (arrays->count) PyBuffer_Release(&arrays->views[--arrays->count]);
 }
 
+/* Whether an array has elements of a kind: 'f' (float32), 'i' (int32) or 'q' (int64). */
 static int is_kind(const char *format, char kind) {
     if (!format || !format[0] || format[1]) return 0;
+    if (kind == 'i') return format[0] == 'i' || (format[0] == 'l' && sizeof(long) == 4);
     if (kind != 'q') return format[0] == kind;
     return format[0] == 'q' || (format[0] == 'l' && sizeof(long) == 8);
 }
@@ -381,13 +383,35 @@ static PyObject *py_put(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     return finish(&arrays, done);
 }
 
+/* The memory of rows of float32, each in one piece, or NULL if they are not `count` (any number, if negative): sets the
+   elements of a row, and the elements from the start of one row to the start of the next. */
+static float *memory_of_rows(Arrays *arrays, PyObject *value, int written, Size count, Size *width, Size *stride) {
+    Py_buffer *view = &arrays->views[arrays->count];
+    if (PyObject_GetBuffer(value, view, PyBUF_STRIDES | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0))) {
+        PyErr_Clear();
+        return NULL;
+    }
+    arrays->count++;
+    if (!is_kind(view->format, 'f') || view->ndim < 1 || (count >= 0 && view->shape[0] != count)) return NULL;
+    Size size = view->itemsize;
+    for (int dim = view->ndim - 1; dim > 0; dim--) {
+        if (view->strides[dim] != size && view->shape[dim] != 1) return NULL;
+        size *= view->shape[dim];
+    }
+    if (view->strides[0] < 0 || view->strides[0] % view->itemsize) return NULL;
+    *width = size / view->itemsize;
+    *stride = view->strides[0] / view->itemsize;
+    return view->buf;
+}
+
 static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 3)) return NULL;
     Arrays arrays = {.count = 0};
-    float *target = memory(&arrays, a[0], 'f', 1, -1);
-    Size height = target && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
-    Size width = height ? size_of(&arrays, 0) / height : 0;
-    int64_t *rows = width ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    Size width = 0;
+    Table target;
+    target.first = memory_of_rows(&arrays, a[0], 1, -1, &width, &target.stride);
+    Size height = target.first ? arrays.views[0].shape[0] : 0;
+    int64_t *rows = height && width ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
     Size count = rows ? size_of(&arrays, 1) : 0;
     float *value = rows ? memory(&arrays, a[2], 'f', 0, count * width) : NULL;
     int done = value != NULL;
@@ -413,101 +437,12 @@ static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     return PyLong_FromSsize_t(different);
 }
 
-/* Memory for an update of rows: their order, room to sort them, and room for the sum of a row. */
-typedef struct {
-    uint32_t *order, *spare;
-    float *sum;
-} Scratch;
-
-/* Takes a table (argument 0), the rows (1) and the values (2) of its gradient: their number, or -1 if they don't fit.
-   `*width` is that of a row, `*height` the number of rows. */
-static Size rows_of(Arrays *arrays, PyObject *const *a, Size *width, Size *height) {
-    float *p = memory(arrays, a[0], 'f', 1, -1);
-    *height = p && arrays->views[0].ndim ? arrays->views[0].shape[0] : 0;
-    *width = *height ? size_of(arrays, 0) / *height : 0;
-    int64_t *rows = *width ? memory(arrays, a[1], 'q', 0, -1) : NULL;
-    Size count = rows ? size_of(arrays, 1) : 0;
-    if (!rows || count > UINT32_MAX || !memory(arrays, a[2], 'f', 0, count * *width)) return -1;
-    for (Size at = 0; at < count; at++) {
-        if (rows[at] < 0 || rows[at] >= *height) return -1;
-    }
-    return count;
-}
-
-static int scratch(Scratch *made, Size count, Size width) {
-    made->order = PyMem_RawMalloc((2 * count + width) * sizeof(uint32_t) + 1);
-    if (!made->order) return 0;
-    made->spare = made->order + count;
-    made->sum = (float *)(made->spare + count);
-    return 1;
-}
-
-static PyObject *py_adagrad_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    float scales[2];
-    if (!has_arguments(given, 6) || !numbers(a + 4, 2, scales)) return NULL;
-    Arrays arrays = {.count = 0};
-    Scratch made;
-    Size width, height, count = rows_of(&arrays, a, &width, &height);
-    float *m = count >= 0 ? memory(&arrays, a[3], 'f', 1, height * width) : NULL;
-    int done = m && scratch(&made, count, width);
-    if (done) {
-        float *p = arrays.views[0].buf, *value = arrays.views[2].buf;
-        int64_t *rows = arrays.views[1].buf;
-        RUN(count * width,
-            adagrad_rows(count, width, rows, value, ascending(count, rows, height, made.order, made.spare), made.sum, p,
-                         m, scales[0], scales[1]));
-        PyMem_RawFree(made.order);
-    }
-    return finish(&arrays, done);
-}
-
-static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    float scales[6];
-    if (!has_arguments(given, 11) || !numbers(a + 5, 6, scales)) return NULL;
-    Arrays arrays = {.count = 0};
-    Scratch made;
-    Size width, height, count = rows_of(&arrays, a, &width, &height);
-    float *m = count >= 0 ? memory(&arrays, a[3], 'f', 1, height * width) : NULL;
-    float *v = m ? memory(&arrays, a[4], 'f', 1, height * width) : NULL;
-    int done = v && scratch(&made, count, width);
-    if (done) {
-        float *p = arrays.views[0].buf, *value = arrays.views[2].buf;
-        int64_t *rows = arrays.views[1].buf;
-        RUN(count * width,
-            adam_rows(count, width, rows, value, ascending(count, rows, height, made.order, made.spare), made.sum, p, m,
-                      v, scales));
-        PyMem_RawFree(made.order);
-    }
-    return finish(&arrays, done);
-}
-
-/* The memory of `count` rows of float32, each in one piece, or NULL: the elements of a row, and the elements from the
-   start of one row to the start of the next. */
-static float *memory_of_rows(Arrays *arrays, PyObject *value, Size count, Size *width, Size *stride) {
-    Py_buffer *view = &arrays->views[arrays->count];
-    if (PyObject_GetBuffer(value, view, PyBUF_STRIDES | PyBUF_FORMAT)) {
-        PyErr_Clear();
-        return NULL;
-    }
-    arrays->count++;
-    if (!is_kind(view->format, 'f') || view->ndim < 1 || view->shape[0] != count) return NULL;
-    Size size = view->itemsize;
-    for (int dim = view->ndim - 1; dim > 0; dim--) {
-        if (view->strides[dim] != size && view->shape[dim] != 1) return NULL;
-        size *= view->shape[dim];
-    }
-    if (view->strides[0] < 0 || view->strides[0] % view->itemsize) return NULL;
-    *width = size / view->itemsize;
-    *stride = view->strides[0] / view->itemsize;
-    return view->buf;
-}
-
 static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 6)) return NULL;
     Arrays arrays = {.count = 0};
     int64_t *rows = memory(&arrays, a[0], 'q', 0, -1);
     Size count = rows ? size_of(&arrays, 0) : 0, width = 0, stride = 0;
-    float *value = count ? memory_of_rows(&arrays, a[1], count, &width, &stride) : NULL;
+    float *value = count ? memory_of_rows(&arrays, a[1], 0, count, &width, &stride) : NULL;
     Size size = count * width;
     int64_t *ends = value ? memory(&arrays, a[2], 'q', 0, -1) : NULL;
     Size sections = ends ? size_of(&arrays, 2) - 1 : 0;
@@ -522,6 +457,152 @@ static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
         PyMem_RawFree(part);
     }
     return finish(&arrays, part != NULL);
+}
+
+/* What an update of rows of tables needs beside the tables: the rows, their values, room to sort them, and room for the
+   sum of a row. */
+typedef struct {
+    Size count, width, height;
+    int64_t *rows;
+    float *value, *sum;
+    uint32_t *order, *spare;
+    Table table;
+} Update;
+
+/* Takes a table (argument 0), and the rows (1) and the values (2) of its gradient; false if they don't fit. */
+static int update_of(Arrays *arrays, PyObject *const *a, Update *update) {
+    update->table.first = memory_of_rows(arrays, a[0], 1, -1, &update->width, &update->table.stride);
+    if (!update->table.first || !update->width) return 0;
+    update->height = arrays->views[0].shape[0];
+    update->rows = memory(arrays, a[1], 'q', 0, -1);
+    update->count = update->rows ? size_of(arrays, 1) : 0;
+    if (!update->rows || update->count > UINT32_MAX) return 0;
+    update->value = memory(arrays, a[2], 'f', 0, update->count * update->width);
+    if (!update->value) return 0;
+    for (Size at = 0; at < update->count; at++) {
+        if (update->rows[at] < 0 || update->rows[at] >= update->height) return 0;
+    }
+    return 1;
+}
+
+/* Takes another table of as many rows of the same width. */
+static int like_table(Arrays *arrays, PyObject *value, const Update *update, Table *table) {
+    Size width = 0;
+    table->first = memory_of_rows(arrays, value, 1, update->height, &width, &table->stride);
+    return table->first && width == update->width;
+}
+
+static int take_scratch(Update *update) {
+    update->order = PyMem_RawMalloc((2 * update->count + update->width) * sizeof(uint32_t));
+    if (!update->order) return 0;
+    update->spare = update->order + update->count;
+    update->sum = (float *)(update->spare + update->count);
+    return 1;
+}
+
+static PyObject *py_adagrad_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[2];
+    if (!has_arguments(given, 6) || !numbers(a + 4, 2, scales)) return NULL;
+    Arrays arrays = {.count = 0};
+    Update of;
+    Table m;
+    int done = update_of(&arrays, a, &of) && like_table(&arrays, a[3], &of, &m) && take_scratch(&of);
+    if (done) {
+        RUN(of.count * of.width,
+            adagrad_rows(of.count, of.width, of.rows, of.value, ascending(of.count, of.rows, of.order, of.spare),
+                         of.sum, of.table, m, scales[0], scales[1]));
+        PyMem_RawFree(of.order);
+    }
+    return finish(&arrays, done);
+}
+
+static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[6];
+    if (!has_arguments(given, 11) || !numbers(a + 5, 6, scales)) return NULL;
+    Arrays arrays = {.count = 0};
+    Update of;
+    Table m, v;
+    int done = update_of(&arrays, a, &of) && like_table(&arrays, a[3], &of, &m) &&
+               like_table(&arrays, a[4], &of, &v) && take_scratch(&of);
+    if (done) {
+        RUN(of.count * of.width,
+            adam_rows(of.count, of.width, of.rows, of.value, ascending(of.count, of.rows, of.order, of.spare), of.sum,
+                      of.table, m, v, scales));
+        PyMem_RawFree(of.order);
+    }
+    return finish(&arrays, done);
+}
+
+static PyObject *py_group_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    int64_t *ids = memory(&arrays, a[0], 'q', 0, -1);
+    Size count = ids ? size_of(&arrays, 0) : 0, different = 0;
+    int64_t *distinct = count && count <= UINT32_MAX ? memory(&arrays, a[1], 'q', 1, count) : NULL;
+    int64_t *back = distinct ? memory(&arrays, a[2], 'q', 1, count) : NULL;
+    uint32_t *order = back ? PyMem_RawMalloc(2 * count * sizeof *order) : NULL;
+    if (order) {
+        RUN(count, different = group_ids(count, ids, ascending(count, ids, order, order + count), distinct, back));
+        PyMem_RawFree(order);
+    }
+    release(&arrays);
+    return PyLong_FromSsize_t(different);
+}
+
+/* 64 bits of a number from Python; 0 with an exception set if it is none. */
+static int bits(PyObject *value, uint64_t *out) {
+    *out = PyLong_AsUnsignedLongLongMask(value);
+    return *out != (uint64_t)-1 || !PyErr_Occurred();
+}
+
+static PyObject *py_philox(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    uint64_t second, key, other_key;
+    if (!has_arguments(given, 6) || !bits(a[1], &second) || !bits(a[3], &key) || !bits(a[4], &other_key)) return NULL;
+    Arrays arrays = {.count = 0};
+    uint64_t *blocks = memory(&arrays, a[0], 'q', 0, -1), *third = NULL;
+    Size count = blocks ? size_of(&arrays, 0) : 0;
+    int fits = blocks && (a[2] == Py_None || (third = memory(&arrays, a[2], 'q', 0, count)) != NULL);
+    uint64_t *out = fits ? memory(&arrays, a[5], 'q', 1, 4 * count) : NULL;
+    int done = out && HAS_PHILOX;
+    if (done) RUN(4 * count, philox(count, blocks, second, third, key, other_key, out));
+    return finish(&arrays, done);
+}
+
+/* The hash table of the argument `a` of a call, which has `size_of(arrays, arrays->count - 1)` entries, a power of two;
+   sets `*shift`. */
+static int32_t *hash_table(Arrays *arrays, PyObject *a, int written, int *shift) {
+    int32_t *entries = memory(arrays, a, 'i', written, -1);
+    Size size = entries ? size_of(arrays, arrays->count - 1) : 0;
+    if (size < 2 || size & (size - 1)) return NULL;
+    for (*shift = 64; (Size)1 << (64 - *shift) < size; --*shift) continue;
+    return entries;
+}
+
+static PyObject *py_find_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    Arrays arrays = {.count = 0};
+    int shift = 0;
+    int64_t *wanted = memory(&arrays, a[0], 'q', 0, -1);
+    Size count = wanted ? size_of(&arrays, 0) : 0;
+    int64_t *ids = wanted ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    int32_t *entries = ids ? hash_table(&arrays, a[2], 0, &shift) : NULL;
+    int64_t *out = entries ? memory(&arrays, a[3], 'q', 1, count) : NULL;
+    if (out) RUN(count, find_ids(count, wanted, ids, entries, shift, out));
+    return finish(&arrays, out != NULL);
+}
+
+static PyObject *py_enter_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    uint64_t start, stop;
+    if (!bits(a[2], &start) || !bits(a[3], &stop)) return NULL;
+    Arrays arrays = {.count = 0};
+    int shift = 0;
+    int64_t *ids = memory(&arrays, a[0], 'q', 0, -1);
+    int32_t *entries = ids ? hash_table(&arrays, a[1], 1, &shift) : NULL;
+    int done = entries && start <= stop && stop <= (uint64_t)size_of(&arrays, 0) && stop <= INT32_MAX &&
+               stop < (uint64_t)size_of(&arrays, 1);
+    if (done) RUN((Size)(stop - start), enter_ids((Size)start, (Size)stop, ids, entries, shift));
+    return finish(&arrays, done);
 }
 
 static PyMethodDef functions[] = {
@@ -551,6 +632,10 @@ static PyMethodDef functions[] = {
     {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},
     {"adagrad_rows", (PyCFunction)(void (*)(void))py_adagrad_rows, METH_FASTCALL, NULL},
     {"adam_rows", (PyCFunction)(void (*)(void))py_adam_rows, METH_FASTCALL, NULL},
+    {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
+    {"philox", (PyCFunction)(void (*)(void))py_philox, METH_FASTCALL, NULL},
+    {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
+    {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

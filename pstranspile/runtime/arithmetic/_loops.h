@@ -46,6 +46,14 @@ contracted with an addition, and no sum is reordered. The build passes -ffp-cont
 
 typedef ptrdiff_t Size;
 
+/* A table: its first row, and the elements from the start of one row to the start of the next. */
+typedef struct {
+    float *first;
+    Size stride;
+} Table;
+
+ALWAYS_INLINE static float *row_of(Table table, int64_t row) { return table.first + row * table.stride; }
+
 /* new = p - rate * g */
 FOR_ALL_PROCESSORS static void sgd(Size n, const float *p, const float *g, float *new, float rate) {
     INDEPENDENT
@@ -379,10 +387,10 @@ FOR_ALL_PROCESSORS static void fold(const Windows *w, const float *windows, floa
 }
 
 /* target[rows[i]] += value[i] for each i in order, in rows of `width` */
-FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, const int64_t *rows,
+FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, Table target, const int64_t *rows,
                                         const float *value) {
     for (Size at = 0; at < count; at++, value += width) {
-        float *here = target + rows[at] * width;
+        float *here = row_of(target, rows[at]);
         INDEPENDENT
         for (Size i = 0; i < width; i++) here[i] += value[i];
     }
@@ -415,13 +423,22 @@ FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t 
 
 #define DIGIT 8  /* the bits by which rows are sorted at a time */
 
-/* The indices of the rows, which are below `height`, in ascending order of the rows; ties keep their order. `order` and
-   `spare` have room for `count` indices each, and one of them is the result. */
-static const uint32_t *ascending(Size count, const int64_t *rows, Size height, uint32_t *order, uint32_t *spare) {
-    for (Size at = 0; at < count; at++) order[at] = (uint32_t)at;
-    for (int shift = 0; shift < 63 && ((uint64_t)(height - 1) >> shift); shift += DIGIT) {
+ALWAYS_INLINE static int digit_of(int64_t row, int shift) {
+    return (int)((((uint64_t)row ^ ((uint64_t)1 << 63)) >> shift) & ((1 << DIGIT) - 1)); /* negative numbers first */
+}
+
+/* The indices of the rows in ascending order of the rows; ties keep their order. `order` and `spare` have room for
+   `count` indices each, and one of them is the result. */
+static const uint32_t *ascending(Size count, const int64_t *rows, uint32_t *order, uint32_t *spare) {
+    uint64_t varying = 0;
+    for (Size at = 0; at < count; at++) {
+        order[at] = (uint32_t)at;
+        varying |= (uint64_t)rows[at] ^ (uint64_t)rows[0];
+    }
+    for (int shift = 0; shift < 64; shift += DIGIT) {
+        if (!((varying >> shift) & ((1 << DIGIT) - 1))) continue;
         Size starts[1 << DIGIT] = {0}, start = 0;
-        for (Size at = 0; at < count; at++) starts[(rows[at] >> shift) & ((1 << DIGIT) - 1)]++;
+        for (Size at = 0; at < count; at++) starts[digit_of(rows[at], shift)]++;
         for (int digit = 0; digit < 1 << DIGIT; digit++) {
             Size here = starts[digit];
             starts[digit] = start;
@@ -429,7 +446,7 @@ static const uint32_t *ascending(Size count, const int64_t *rows, Size height, u
         }
         for (Size at = 0; at < count; at++) {
             uint32_t index = order[at];
-            spare[starts[(rows[index] >> shift) & ((1 << DIGIT) - 1)]++] = index;
+            spare[starts[digit_of(rows[index], shift)]++] = index;
         }
         uint32_t *sorted = spare;
         spare = order;
@@ -455,23 +472,34 @@ ALWAYS_INLINE static const float *gradient_of_row(Size count, Size width, const 
 }
 
 FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_t *rows, const float *value,
-                                            const uint32_t *order, float *sum, float *p, float *m, float rate,
+                                            const uint32_t *order, float *sum, Table p, Table m, float rate,
                                             float epsilon) {
     for (Size at = 0; at < count;) {
-        const Size place = rows[order[at]] * width;
+        const int64_t row = rows[order[at]];
         const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
-        adagrad_step(width, p + place, g, m + place, rate, epsilon);
+        adagrad_step(width, row_of(p, row), g, row_of(m, row), rate, epsilon);
     }
 }
 
 FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *rows, const float *value,
-                                         const uint32_t *order, float *sum, float *p, float *m, float *v,
+                                         const uint32_t *order, float *sum, Table p, Table m, Table v,
                                          const float *scales) {
     for (Size at = 0; at < count;) {
-        const Size place = rows[order[at]] * width;
+        const int64_t row = rows[order[at]];
         const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
-        adam_step(width, p + place, g, m + place, v + place, p + place, scales);
+        adam_step(width, row_of(p, row), g, row_of(m, row), row_of(v, row), row_of(p, row), scales);
     }
+}
+
+/* distinct = the different ids in ascending order, back[i] = the index of ids[i] among them; returns how many. */
+static Size group_ids(Size count, const int64_t *ids, const uint32_t *order, int64_t *distinct, int64_t *back) {
+    Size different = 0;
+    for (Size at = 0; at < count; at++) {
+        const int64_t id = ids[order[at]];
+        if (!at || id != distinct[different - 1]) distinct[different++] = id;
+        back[order[at]] = different - 1;
+    }
+    return different;
 }
 
 /* The rows of each of `sections` parts of a table, numbered from the start of the part, one part after the other: rows
@@ -503,4 +531,82 @@ FOR_ALL_PROCESSORS static void split_rows(Size count, Size width, const int64_t 
     }
     for (Size at = sections; at > 0; at--) starts[at] = starts[at - 1];
     starts[0] = 0;
+}
+
+/* Random words of the generator Philox4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), ten
+   rounds, as numpy has it: four words for each value of the counter, which is one more than a block's number. */
+#ifdef __SIZEOF_INT128__
+#define HAS_PHILOX 1
+
+ALWAYS_INLINE static uint64_t upper_product(uint64_t x, uint64_t y) {
+    return (uint64_t)(((unsigned __int128)x * y) >> 64);
+}
+
+static void philox(Size count, const uint64_t *blocks, uint64_t second, const uint64_t *third, uint64_t key,
+                   uint64_t other_key, uint64_t *out) {
+    const uint64_t factor = 0xD2E7470EE14C6C93u, other_factor = 0xCA5A826395121157u;
+    for (Size at = 0; at < count; at++, out += 4) {
+        uint64_t a = blocks[at] + 1, b = second + (a == 0), c = third ? third[at] : 0, d = 0;
+        uint64_t k = key, other = other_key;
+        for (int round = 0; round < 10; round++) {
+            const uint64_t high = upper_product(factor, a), low = factor * a;
+            const uint64_t other_high = upper_product(other_factor, c), other_low = other_factor * c;
+            a = other_high ^ b ^ k;
+            b = other_low;
+            c = high ^ d ^ other;
+            d = low;
+            k += 0x9E3779B97F4A7C15u;
+            other += 0xBB67AE8584CAA73Bu;
+        }
+        out[0] = a;
+        out[1] = b;
+        out[2] = c;
+        out[3] = d;
+    }
+}
+#else
+#define HAS_PHILOX 0
+#define philox(count, blocks, second, third, key, other_key, out) ((void)0)
+#endif
+
+/* A hash table of ids: entry e holds the place of an id in `ids`, -1 if it is free. The search for an id begins at its
+   home and goes on to the next entry. There are 2 to the power of 64 - shift entries. */
+
+#define SPREAD 0x9E3779B97F4A7C15u
+
+ALWAYS_INLINE static Size home_of(int64_t id, int shift) { return (Size)(((uint64_t)id * SPREAD) >> shift); }
+
+#ifdef __GNUC__
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)0)
+#endif
+
+#define AHEAD 16  /* ids whose entries are fetched before they are needed */
+
+/* out[i] = the place of wanted[i], -1 if it has none */
+static void find_ids(Size count, const int64_t *wanted, const int64_t *ids, const int32_t *entries, int shift,
+                     int64_t *out) {
+    const Size last = ((Size)1 << (64 - shift)) - 1;
+    for (Size at = 0; at < count; at++) {
+        if (at + AHEAD < count) PREFETCH(&entries[home_of(wanted[at + AHEAD], shift)]);
+        if (at + AHEAD / 2 < count) {
+            const int32_t place = entries[home_of(wanted[at + AHEAD / 2], shift)];
+            if (place >= 0) PREFETCH(&ids[place]);
+        }
+        Size entry = home_of(wanted[at], shift);
+        while (entries[entry] >= 0 && ids[entries[entry]] != wanted[at]) entry = (entry + 1) & last;
+        out[at] = entries[entry];
+    }
+}
+
+/* Enters the ids at the places `start` to `stop`, which have no entries yet. There are free ones. */
+static void enter_ids(Size start, Size stop, const int64_t *ids, int32_t *entries, int shift) {
+    const Size last = ((Size)1 << (64 - shift)) - 1;
+    for (Size place = start; place < stop; place++) {
+        if (place + AHEAD < stop) PREFETCH(&entries[home_of(ids[place + AHEAD], shift)]);
+        Size entry = home_of(ids[place], shift);
+        while (entries[entry] >= 0) entry = (entry + 1) & last;
+        entries[entry] = (int32_t)place;
+    }
 }

@@ -219,7 +219,8 @@ def adagrad_rows(param: Array, rows: Array, value: Array, moment: Array, rate: f
     """Computes a step of Adagrad on rows of a table [height, ...]: updates the moment and the parameter in place.
 
     `value[i]` is the gradient of row `rows[i]`; the gradients of a row that occurs several times are added in order.
-    Also returns False for a row that the table does not have.
+    Rows of the table and of the moment may lie apart in memory. Also returns False for a row that the table does not
+    have.
     """
     return COMPILED and _loops.adagrad_rows(param, rows, value, moment, rate, epsilon)
 
@@ -239,3 +240,32 @@ def split_rows(rows: Array, value: Array, ends: Array, starts: Array, parts: Arr
     number. Rows of a section keep their order. Also returns False for a row that the table does not have.
     """
     return COMPILED and _loops.split_rows(rows, value, ends, starts, parts, values)
+
+
+def philox(blocks: Array, second: int, third: Array | None, key: int, out: Array) -> bool:
+    """Sets `out` [n, 4] to the words of the generator Philox4x64 for these blocks of the stream `key` (128 bits).
+
+    All arrays are int64, with the bits of uint64. `second` and `third` [n] are the next words of the counter.
+    """
+    return COMPILED and _loops.philox(blocks, second, third, key, key >> 64, out)
+
+
+def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:
+    """Sets `out` to the place of each wanted id in `ids`, -1 if it has none, by a hash table of places (int32)."""
+    return COMPILED and _loops.find_ids(wanted, ids, entries, out)
+
+
+def enter_ids(ids: Array, entries: Array, start: int, stop: int) -> bool:
+    """Enters the ids at the places `start` to `stop`, which it does not have yet, into a hash table of places
+    (int32).
+    """
+    return COMPILED and _loops.enter_ids(ids, entries, start, stop)
+
+
+def group_ids(ids: Array, distinct: Array, back: Array) -> int:
+    """Sets the first elements of `distinct` to the different ids, int64 of any sign, in ascending order, and `back` to
+    the index of each id among them. Both are as long as `ids`.
+
+    Returns the number of different ids, or 0 if numpy must do the work.
+    """
+    return _loops.group_ids(ids, distinct, back) if COMPILED else 0

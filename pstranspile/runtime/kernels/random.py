@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import Array
 
 # Random numbers that belong to rows of a batch: a row draws the same numbers on every machine and in every order.
@@ -256,6 +257,9 @@ def block_words(key: int, blocks: Array, second: int = 0, third: Array | None = 
     `third` give other streams of the same key.
     """
     out = np.empty((len(blocks), 4), np.uint64)
+    signed = None if third is None else third.view(np.int64)
+    if loops.philox(blocks.view(np.int64), second, signed, key, out.view(np.int64)):
+        return out
     for start in range(0, len(blocks), _AT_ONCE):
         part = blocks[start : start + _AT_ONCE]
         # the generator counts before it draws

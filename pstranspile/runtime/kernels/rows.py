@@ -43,6 +43,8 @@ def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
 
     `ends` are 0 and the ends of the sections. Section i has the rows `rows[order][starts[i]:starts[i + 1]]`.
     """
+    if len(ends) == 2:
+        return np.arange(len(rows)), [0, len(rows)]
     if len(ends) == 3:
         upper = rows >= ends[1]
         return upper.argsort(kind="stable"), [0, len(rows) - int(np.count_nonzero(upper)), len(rows)]

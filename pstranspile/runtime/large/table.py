@@ -37,6 +37,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import Rules, most_rows
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import Array
 
 # The places of ids in arrays: a hash table of numbers in two arrays, for many ids at a time.
@@ -82,6 +83,15 @@ def grown(array: Array, length: int) -> Array:
     return array
 
 
+def distinct(ids: Array) -> tuple[Array, Array]:
+    """The different ids in ascending order, and the index of each id among them; int64 [n] of any order."""
+    ids = np.ascontiguousarray(ids, np.int64)
+    found, back = np.empty_like(ids), np.empty_like(ids)
+    if count := loops.group_ids(ids, found, back):
+        return found[:count], back
+    return np.unique(ids, return_inverse=True)
+
+
 class IdIndex:
     """Distinct ids in order of arrival. The place of an id is the number of ids that arrived before it.
 
@@ -117,7 +127,11 @@ class IdIndex:
 
     def find(self, ids: Array) -> Array:
         """The place of each id, int64 [n]; -1 for an id that is not in the index. `ids` is int64 [n]."""
-        at = self._homes(np.ascontiguousarray(ids, np.int64))
+        ids = np.ascontiguousarray(ids, np.int64)
+        found = np.empty(ids.shape, np.int64)
+        if loops.find_ids(ids, self.ids, self._places, found):
+            return found
+        at = self._homes(ids)
         places = self._places.take(at).astype(np.int64)
         if not self.count:
             return places
@@ -180,6 +194,8 @@ class IdIndex:
 
     def _enter(self, start: int, stop: int) -> None:
         """Enters the ids at the places `start` to `stop` into the hash table."""
+        if loops.enter_ids(self.ids, self._places, start, stop):
+            return
         places = np.arange(start, stop, dtype=np.int32)
         at = self._homes(self.ids[start:stop])
         last = len(self._places) - 1
@@ -602,7 +618,7 @@ class LargeTable:
         out = np.zeros((len(ids), self.width), self.dtype)
         out[known] = self._rows.values(places[known])
         if self.rules.at_once:
-            new, back = np.unique(ids[~known], return_inverse=True)
+            new, back = distinct(ids[~known])
             out[~known] = self.initial(new)[back]
         return out
 
@@ -632,6 +648,14 @@ class LargeTable:
         if self.keeps_scores:
             self._scores[places] += 1
         return places, kept
+
+    def parts(self) -> list[Array] | None:
+        """The parameters of all rows and then each of their states, [rows, width], as views of the table's memory,
+        which may be changed until rows are added; None if the rows are in a file.
+        """
+        if self.folder is not None:
+            return None
+        return [self._numbers[: len(self), number] for number in range(1 + len(self.states))]
 
     def put(self, places: Array, rows: Array) -> None:
         """Sets the numbers [n, 1 + states, width] of the rows at these places."""

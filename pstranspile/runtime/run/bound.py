@@ -13,7 +13,7 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
-from pstranspile.ops import schema_of, with_defaults
+from pstranspile.ops import facts_of, schema_of, with_defaults
 from pstranspile.ops.offered import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot
 from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
@@ -120,7 +120,7 @@ def bind(op: Op) -> BoundOp:
     if schema is not None and not schema.is_built_in:
         run = _guarded(run, op, arguments, results)
     if is_update(op):
-        run = _for_tables(run, arguments, results)
+        run = _for_tables(run, arguments, results, given_rows=facts_of(op.type).updates_given_rows)
     sees_lod = kernel.lod in ("own", "new")
     run_any = run if sees_lod else _any(run, arguments, results, kernel.lod)
     return BoundOp(op, run, arguments, results, kernel.lod, run_any, kernel)
@@ -217,13 +217,13 @@ def _told(value: Value) -> str:
 _DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
 
-def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
+def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], *, given_rows: bool) -> Run:
     """The kernel of an optimizer, extended to large tables; the Run of any other op unchanged."""
     slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
     if not {"Param", "Grad"} <= set(slots):
         return run
     written = [names.index(result.names) if result.names in names else None for result in results]
-    return for_tables(run, slots.index("Param"), slots.index("Grad"), written)
+    return for_tables(run, slots.index("Param"), slots.index("Grad"), written, given_rows=given_rows)
 
 
 def present(op: Op, program: Program, block: int) -> Op:

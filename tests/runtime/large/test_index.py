@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.runtime.large.table import IdIndex
+from pstranspile.runtime.arithmetic import loops
+from pstranspile.runtime.kernels.random import block_words
+from pstranspile.runtime.large.table import IdIndex, distinct
 
 IDS = st.lists(st.integers(0, 1 << 62) | st.integers(0, 50), unique=True, max_size=80)
+
+
+@pytest.fixture(scope="module", params=["compiled", "plain"], autouse=True)
+def _with_and_without_loops(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain":
+            patch.setattr(loops, "COMPILED", False)
+        yield
 
 
 @given(st.lists(IDS, max_size=4), st.integers(1, 4))
@@ -35,3 +48,25 @@ def test_a_large_index_takes_few_bytes_for_each_id():
         index.add(ids[start : start + 1000])
     assert (index.find(ids[::-1]) == np.arange(len(ids))[::-1]).all()
     assert index.nbytes < 22 * len(ids)
+
+
+SIGNED = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3)
+
+
+@given(st.lists(SIGNED, max_size=60))
+def test_ids_are_grouped(ids: list[int]):
+    found, back = distinct(np.array(ids, np.int64))
+    assert found.tolist() == sorted({*ids})
+    assert found[back].tolist() == ids
+
+
+WORD = st.integers(0, (1 << 64) - 1)
+
+
+@given(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=9), st.integers(0, (1 << 128) - 1), WORD, st.booleans())
+def test_words_of_blocks_are_those_of_the_generator(drawn: list[tuple[int, int]], key: int, second: int, far: bool):
+    blocks, third = (np.array(numbers, np.uint64) for numbers in zip(*drawn, strict=True))
+    made = block_words(key, blocks, second, third if far else None)
+    for row, block, above in zip(made, blocks.tolist(), third.tolist(), strict=True):
+        generator = np.random.Philox(counter=block + (second << 64) + ((above if far else 0) << 128), key=key)
+        assert row.tolist() == generator.random_raw(4).tolist()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pstranspile.ops.build import make_op
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.bound import bind
 from pstranspile.runtime.values import SelectedRows
@@ -36,13 +37,16 @@ def update(kind: str, param: Any, states: list[Any], gradient: SelectedRows) -> 
     return dict(zip(slots, [made] if len(slots) == 1 else made, strict=True))
 
 
+@pytest.mark.parametrize("way", ["compiled", "plain", "on disk"])
 @pytest.mark.parametrize("kind", list(STATES))
-def test_rows_are_updated_in_pieces_as_in_a_whole_table(kind: str):
+def test_rows_are_updated_as_in_a_whole_table(kind: str, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    if way == "plain":
+        monkeypatch.setattr(loops, "COMPILED", False)
     random = np.random.default_rng(1)
     ids = random.integers(0, ROWS, 2 * ROWS)
     gradient = SelectedRows(ids, random.normal(size=(len(ids), WIDTH)).astype("float32"), ROWS)
     whole = random.normal(size=(ROWS, WIDTH)).astype("float32")
-    table = LargeTable(ROWS, WIDTH, lambda rows: whole[rows])
+    table = LargeTable(ROWS, WIDTH, lambda rows: whole[rows], folder=str(tmp_path) if way == "on disk" else None)
     states = [TableState("Param", table.add_state(0.0), 0.0) for _ in STATES[kind]]
     large = update(kind, table, states, gradient)
     dense = update(kind, whole.copy(), [np.zeros_like(whole) for _ in states], gradient)

@@ -16,7 +16,7 @@ from pstranspile.runtime.kernels.kernel import Run, Surroundings, in_place, kern
 from pstranspile.runtime.kernels.numeric import check_ids, first
 from pstranspile.runtime.kernels.random import fluid_uniform, normal
 from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions, scatter, update_rows
-from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.large.table import LargeTable, TableState, distinct
 from pstranspile.runtime.values import Array, SelectedRows
 
 # Functions that kernels of optimizers share: updates in place, and dense or sparse gradients.
@@ -151,12 +151,13 @@ def is_update(op: Op) -> bool:
     return "ParamOut" in op.outputs and "Param" in op.inputs and "Grad" in op.inputs
 
 
-def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None]) -> Run:
+def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *, given_rows: bool = False) -> Run:
     """A kernel of an optimizer that also takes a LargeTable as Param, and TableStates for the optimizer's state.
 
     `param` and `grad` are the positions of these arguments; `written` has, for each result, the position of the
     argument that is the same variable. The kernel gets the gradient's rows as a small dense table, so it computes for
-    each row what it computes for a row of any table. Other rows stay unchanged.
+    each row what it computes for a row of any table. Other rows stay unchanged. A kernel that changes the `given_rows`
+    alone gets the whole table in memory, and changes it there.
     """
 
     def updated(*values: Any) -> Any:
@@ -164,9 +165,37 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None]) -
             return run(*values)
         if not isinstance(values[grad], SelectedRows):
             raise ValueError("Param is a large table, whose gradient must be sparse rows")
+        if given_rows and values[param].folder is None:
+            kept = [at for at, value in enumerate(values) if at == param or value.__class__ is TableState]
+            if all(at in written for at in kept):
+                return _update_in_place(run, values, param, grad, written)
         return _update(run, values, param, grad, written)
 
     return updated
+
+
+def _update_in_place(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
+    """Updates the rows where they lie, by a kernel that changes nothing else."""
+    table: LargeTable = values[param]
+    gradient: SelectedRows = values[grad]
+    ids, back = distinct(gradient.rows)
+    places, kept = table.enter(ids)
+    given = in_use(gradient).reshape(len(back), table.width)
+    if len(places) < len(ids):
+        taken = kept[back]
+        given, back = given[taken], (np.cumsum(kept) - 1)[back[taken]]
+    parts = table.parts()
+    assert parts is not None
+    numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
+    numbers[param] = 0
+    arrays = [parts[numbers[at]] if at in numbers else value for at, value in enumerate(values)]
+    arrays[grad] = SelectedRows(places[back], given, len(table))
+    made = run(*arrays)
+    results = [made] if len(written) == 1 else list(made)
+    results = [values[at] if at in numbers else result for result, at in zip(results, written, strict=True)]
+    del parts, arrays, made  # views of memory that moves when rows are added
+    table.end_update()
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
