@@ -44,7 +44,8 @@ per step. Most kernels have no use for two functions. They are written as the in
 inputs are plain arrays. It must give the same bits as the kernel. `{X}` stands for the value of slot X (`{X[0]}` for an
 element of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`) and `np` for numpy: `inline="np.maximum({X}, 0)"`. The
 FUNCTIONS of `pstranspile.runtime.arithmetic` can be used, too, and so can `inf` and `nan`, which `repr` writes of some
-FLOATs. `inline` may also be a function from the op to the expression, or to None if the attributes need a call:
+FLOATs. `{call}` stands for a call of the kernel. `inline` may also be a function from the op to the expression, or to
+None if the attributes need a call:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 

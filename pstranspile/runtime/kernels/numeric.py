@@ -135,13 +135,21 @@ def aligned(op: Op, function: Callable[[Array, Array], Array]) -> Run:
     return run if axis < 0 else run_aligned
 
 
+_REUSED = 1 << 14
+"""The least elements of an array whose memory is reused for a result: to make a smaller one takes less time than to find
+out whether the result fits.
+"""
+
+
 def register_ufuncs(names: Mapping[str, str]) -> None:
     """Registers kernels for ops that are ufuncs of X and Y: op type -> name of the ufunc."""
 
     def inline(op: Op) -> str | None:
         # With axis -1 numpy's own broadcasting is Fluid's
-        plain = int_attr(op, "axis", -1) < 0 and OVER not in op.attrs
-        return f"np.{names[op.type]}({{X}}, {{Y}})" if plain else None
+        if int_attr(op, "axis", -1) >= 0:
+            return None
+        text = f"np.{names[op.type]}({{X}}, {{Y}})"
+        return f"{text} if {{X}}.size < {_REUSED} else {{call}}" if OVER in op.attrs else text
 
     def make(op: Op) -> Run:
         ufunc = getattr(np, names[op.type])

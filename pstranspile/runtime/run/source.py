@@ -166,9 +166,9 @@ class LocalValues(ABC):
 # Short ops as expressions over the local variables of generated code (`Kernel.inline`).
 
 
-def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) -> str | None:
+def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool, call: str = "") -> str | None:
     """The expression of an op, None if its kernel has none for it. `over`: the expression may overwrite the memory of
-    X.
+    X. `call` is a call of the kernel.
     """
     kernel = bound.kernel
     names = bound.results[0].names if bound.results else ()
@@ -187,7 +187,7 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) ->
         for slot, given in bound.op.inputs.items()
         if given
     }
-    return text.format(**values)
+    return text.format(**values, call=call)
 
 
 def makes_new(bound: BoundOp, name: str) -> bool:
@@ -583,7 +583,8 @@ class Source(LocalValues):
         """Adds the op as an expression. Returns False if its kernel has none (or, with `plain_only`, unless all inputs
         are surely arrays).
         """
-        text = expression_of(bound, self._local, over=self._is_spare(index, bound.op.input("X")))
+        call = f"k{index}({self._arguments(bound)})"
+        text = expression_of(bound, self._local, over=self._is_spare(index, bound.op.input("X")), call=call)
         if text is None or (plain_only and self._least(bound) is not ValueKind.ARRAY):
             return False
         name = bound.results[0].names[0]
@@ -591,13 +592,14 @@ class Source(LocalValues):
         if var is not None and var.kind is not VarKind.LOD_TENSOR:
             return False
         expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
+        if call in expression:
+            self.names[f"k{index}"] = bound.run
         if apart := self._takes_apart(index, bound):
             kind = min(self.kinds[read] for read in bound.reads)
             doubtful = [f"{self._local(read)}.__class__" for read in bound.reads if self.kinds[read] < ValueKind.ARRAY]
             if doubtful:
                 self.names[f"k{index}"] = bound.run
-                other = f"k{index}({self._arguments(bound)})"
-                expression = f"({expression}) if ndarray is {' is '.join(doubtful)} else {other}"
+                expression = f"({expression}) if ndarray is {' is '.join(doubtful)} else {call}"
         else:
             kind = self._least(bound)
             if kind < ValueKind.ARRAY:
