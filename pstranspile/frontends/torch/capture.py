@@ -18,6 +18,7 @@ from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
+from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
@@ -135,8 +136,10 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     trial = Step(step, tensors, called)
     make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
-        require_shown(torch, model, trial, held)
-        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
+        with noted_packs(torch) as packs:
+            require_shown(torch, model, trial, held)
+        ways = (False,) if packs else (True, False)  # in strict mode sequences are packed by torch
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, ways)
         return _with_own(made, model, held.held)
 
 
@@ -148,8 +151,10 @@ def _exported_step(
     batch: Mapping[str, Any],
     known: Callable[[str], bool],
     parts: int,
+    ways: Sequence[bool],
 ) -> Captured:
-    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch can.
+    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch can:
+    strict or not, as `ways` say.
 
     Raises DiagnosticError.
     """
@@ -159,7 +164,7 @@ def _exported_step(
     problems: list[Exception] = []
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
-    for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
+    for strict, rows in itertools.product(ways, (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
             warnings.catch_warnings(),
@@ -168,6 +173,7 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
+            whole_sequences(torch),
         ):
             warnings.simplefilter("ignore")
             try:
