@@ -10,7 +10,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -138,8 +138,8 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     with as_before(torch, model, called) as held:
         with noted_packs(torch) as packs:
             require_shown(torch, model, trial, held)
-        ways = (False,) if packs else (True, False)  # in strict mode sequences are packed by torch
-        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, ways)
+        has_packs = bool(packs)
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, has_packs)
         return _with_own(made, model, held.held)
 
 
@@ -151,10 +151,10 @@ def _exported_step(
     batch: Mapping[str, Any],
     known: Callable[[str], bool],
     parts: int,
-    ways: Sequence[bool],
+    has_packs: bool,
 ) -> Captured:
-    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch can:
-    strict or not, as `ways` say.
+    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch
+    can. A strict export is not of one that packs sequences.
 
     Raises DiagnosticError.
     """
@@ -164,7 +164,7 @@ def _exported_step(
     problems: list[Exception] = []
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
-    for strict, rows in itertools.product(ways, (dim.DYNAMIC, dim("rows", min=least))):
+    for strict, rows in itertools.product((False,) if has_packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
             warnings.catch_warnings(),
@@ -173,7 +173,7 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
-            whole_sequences(torch),
+            whole_sequences(torch) if has_packs else nullcontext(),
         ):
             warnings.simplefilter("ignore")
             try:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -53,19 +54,43 @@ def _packing(pack: Callable[..., Any], pad: Callable[..., Any]) -> SimpleNamespa
 
 @contextmanager
 def whole_sequences(torch: Any) -> Generator[None]:
-    """Has packed sequences keep the padded tensor that they are of inside the block, and recurrent layers take it."""
+    """Has packed sequences keep the padded tensor that they are of inside the block, and recurrent layers take it.
+
+    Lengths that the code makes a list or an array of stay a tensor, as packing takes either.
+    """
+    fakes = import_module("torch._subclasses.fake_tensor")
+    functional = import_module("torch._subclasses.functional_tensor")
     rnn = torch.nn.utils.rnn
     packing, sequences = rnn._VF, _Sequences(torch)
     layers = {kind: kind.forward for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)}
     rnn._VF = _packing(sequences.pack, sequences.pad)
     for kind, forward in layers.items():
         kind.forward = _forward_of(torch, forward, sequences)
+    tensors = (torch.Tensor, fakes.FakeTensor, functional.FunctionalTensor)
+    makers = [(kind, name, getattr(kind, name)) for kind in tensors for name in ("tolist", "numpy")]
+    inherited = [(kind, name) for kind, name, _ in makers if name not in kind.__dict__]
+    for kind, name, made in makers:
+        setattr(kind, name, _kept(made))
     try:
         yield
     finally:
         rnn._VF = packing
+        for kind, name, made in makers:
+            setattr(kind, name, made)
+        for kind, name in inherited:
+            delattr(kind, name)
         for kind, forward in layers.items():
             kind.forward = forward
+
+
+def _kept(made: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes a list or an array of a tensor, or keeps a tensor of one dim with whole numbers."""
+
+    def of_tensor(tensor: Any, *arguments: Any, **named: Any) -> Any:
+        is_lengths = tensor.dim() == 1 and not tensor.dtype.is_floating_point
+        return tensor if is_lengths else made(tensor, *arguments, **named)
+
+    return of_tensor
 
 
 def _forward_of(torch: Any, forward: Callable[..., Any], sequences: _Sequences) -> Callable[..., Any]:
