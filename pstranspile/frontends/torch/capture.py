@@ -164,7 +164,9 @@ def _exported_step(
     problems: list[Exception] = []
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
-    for strict, rows in itertools.product((False,) if has_packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))):
+    for strict, rows in itertools.product(
+        (False,) if has_packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
+    ):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
             warnings.catch_warnings(),

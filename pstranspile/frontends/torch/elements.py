@@ -16,7 +16,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     sizes_of,
     with_x_shape,
 )
-from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.onnx.reading import Dim, is_code
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -1024,6 +1024,22 @@ def _arange(node: Any, tracing: Tracing, out: str) -> None:
     tracing.draft.stop_gradient.add(made)
     if made != out:
         tracing.cast(made, out, kind)
+
+
+@aten("_local_scalar_dense", "item")
+def _number(node: Any, tracing: Tracing, out: str) -> None:
+    """A whole number that a run computes, such as that of the longest row. Its code is the size of as many numbers."""
+    made = node.meta["val"]
+    if not hasattr(made, "node") or made.node.pytype is not int:
+        raise Refused("it makes a number of Python of what a run computes; the tensor does as well, without .item()")
+    whole = tracing.as_type(tracing.value(node.args[0]), DType.INT64)
+    none, one = (tracing.constant_of(number, DType.INT64, out) for number in (0, 1))
+    codes: list[int] = []
+    for end in (whole, tracing.scaled(whole, -1.0)):
+        places = tracing.made("range", out, Start=none, End=end, Step=one)
+        tracing.draft.stop_gradient.update((end, places))
+        codes.append(tracing.sizes.code(Dim(tracing.name(places), 0)))
+    tracing.number(node, tracing.integer("Sub", *codes))
 
 
 @aten("to", "_to_copy", "type_as")

@@ -142,8 +142,12 @@ class _Sequences:
         """The padded tensor of a packed sequence. Raises DiagnosticError (`torch-op`) if `sizes` isn't of one."""
         packed = next((one for one in self._packed if one.sizes is sizes), None)
         if packed is None:
-            message = "the packed sequence has other batch_sizes than pack_padded_sequence gives, which is not translated"
-            raise DiagnosticError([error("torch-op", message, user_line("".join(traceback.format_stack())), notes=[CALLED])])
+            message = (
+                "the packed sequence has other batch_sizes than pack_padded_sequence gives, which is not translated"
+            )
+            raise DiagnosticError(
+                [error("torch-op", message, user_line("".join(traceback.format_stack())), notes=[CALLED])]
+            )
         padded = next((whole for one, whole in self._padded if one is data), None)
         if padded is None:  # elements that the user's code has computed
             inside = packed.inside

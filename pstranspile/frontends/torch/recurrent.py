@@ -133,7 +133,9 @@ def _direction(
     reshape(entering, steps := tracing.temp(of), [*sizes[:2], tracing.dims(weights.entering)[0]], tracing)
     draft = tracing.draft
     rnn = StaticRNN(draft)
-    held = {name: Value(draft, tracing.name(name)) for name in (*starts, steps, *filter(None, weights), *(inside or ()))}
+    held = {
+        name: Value(draft, tracing.name(name)) for name in (*starts, steps, *filter(None, weights), *(inside or ()))
+    }
     with rnn.step():
         given = rnn.step_input(held[steps])
         shares = [rnn.step_input(held[one]) for one in inside or ()]

@@ -185,6 +185,10 @@ class Tracing(Reading):
         """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
         return _translated(arg, self.integers) if hasattr(arg, "name") else int(arg)
 
+    def number(self, node: Any, code: int) -> None:
+        """Records the code of a node whose value is a number that a run computes, and of dims with as many elements."""
+        self.integers[node.name] = self._dims[str(node.meta["val"].node.expr)] = code
+
     def numbers_of(self, args: Sequence[Any]) -> list[int]:
         """Integer arguments, or their codes. Raises Refused as `number_of`."""
         return [self.number_of(arg) for arg in args]

@@ -15,7 +15,7 @@ from pstranspile.frontends.autodiff.schedules import COUNTER
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.torch import drawn, elements, images, losses, networks, recurrent, tables, tensors
+from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
 from pstranspile.frontends.torch.capture import (
     Captured,
     Guard,
@@ -52,7 +52,7 @@ from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, array_of
 
-_FAMILIES = (drawn, elements, images, losses, networks, recurrent, tables, tensors)
+_FAMILIES = (elements, images, losses, networks, recurrent, tables, tensors)
 """The modules with the readers of operators."""
 
 
@@ -560,10 +560,6 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     tracing.names[node.name] = name
 
 
-_ITEM = "it makes a number of Python of what a run computes; the tensor does as well, without .item()"
-_INSTEAD = {"_local_scalar_dense": _ITEM, "item": _ITEM}
-"""What is said of some operators that are not translated."""
-
 _NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
 """Python's operations on sizes that are translated, by function name."""
 
@@ -585,10 +581,10 @@ def _read(node: Any, tracing: Tracing) -> None:
         for axis in range(len(tracing.dims(value))):
             size = tracing.integer("Mul", size, tracing.size(value, axis))
         tracing.integers[node.name] = size
-    elif not name.startswith(("_assert", "sym_constrain", "_check")):
+    elif not name.startswith(("_assert", "sym_constrain", "sym_storage_offset", "_check")):
         reader = reader_of(name)
         if reader is None:
-            raise Refused(_INSTEAD.get(name.split(".")[0], "it is not translated"))
+            raise Refused("it is not translated")
         reader(node, tracing, tracing.begin(node))
 
 
