@@ -1039,7 +1039,7 @@ def _number(node: Any, tracing: Tracing, out: str) -> None:
         places = tracing.made("range", out, Start=none, End=end, Step=one)
         tracing.draft.stop_gradient.update((end, places))
         codes.append(tracing.sizes.code(Dim(tracing.name(places), 0)))
-    tracing.number(node, tracing.integer("Sub", *codes))
+    tracing.count(node, tracing.integer("Sub", *codes))
 
 
 @aten("to", "_to_copy", "type_as")

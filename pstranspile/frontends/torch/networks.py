@@ -1,4 +1,4 @@
-"""ATen operators of networks as ops of a program: matrix products, attention, normalization, softmax, random numbers."""
+"""ATen operators of networks as ops: matrix products, attention, normalization, softmax, random numbers."""
 
 from __future__ import annotations
 

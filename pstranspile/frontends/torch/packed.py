@@ -96,7 +96,7 @@ def _kept(made: Callable[..., Any]) -> Callable[..., Any]:
 def _forward_of(torch: Any, forward: Callable[..., Any], sequences: _Sequences) -> Callable[..., Any]:
     """The `forward` of a recurrent layer that takes packed sequences as a whole."""
 
-    def of_layer(layer: Any, input: Any, hx: Any = None) -> Any:  # noqa: A002  the name that torch has for it
+    def of_layer(layer: Any, input: Any, hx: Any = None) -> Any:
         if not isinstance(input, torch.nn.utils.rnn.PackedSequence):
             return forward(layer, input, hx)
         return sequences.through(layer, input, hx)

@@ -185,7 +185,7 @@ class Tracing(Reading):
         """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
         return _translated(arg, self.integers) if hasattr(arg, "name") else int(arg)
 
-    def number(self, node: Any, code: int) -> None:
+    def count(self, node: Any, code: int) -> None:
         """Records the code of a node whose value is a number that a run computes, and of dims with as many elements."""
         self.integers[node.name] = self._dims[str(node.meta["val"].node.expr)] = code
 

@@ -279,6 +279,10 @@ INDICES = {
         a.flip(1).scatter_reduce(1, _places(a)[:, :5], a[:, :5], how, include_self=own)
         for how, own in (("mean", False), ("mean", True), ("sum", False))
     ),
+    "scatter_products": lambda a: sum(
+        a.flip(1).scatter_reduce(dim, _places(a)[:, :5], a[:, :5].relu() + a[:, :5], "prod", include_self=own)
+        for dim, own in ((1, False), (1, True), (0, True))
+    ),
     "searchsorted": lambda a: a * torch.searchsorted(a.detach().sort(1)[0], a.detach(), right=True),
     "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
     "set_item": _set,

@@ -1,4 +1,4 @@
-"""Packed sequences, and sizes that a run computes, are trained as by torch: the losses, and what is made of parameters."""
+"""Packed sequences, and sizes that a run computes, are trained as by torch: the losses and the parameters."""
 
 from collections.abc import Callable
 from functools import partial
