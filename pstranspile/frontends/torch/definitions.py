@@ -673,8 +673,8 @@ def _reduces_otherwise(node: Any) -> bool:
 
 @defines("scatter_reduce.two", needed=_reduces_otherwise)
 def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """Sums, products, means and extremes of what is written to each place, and of what is there with `include_self`. Elements to
-    which nothing is written stay.
+    """Sums, products, means and extremes of what is written to each place, and of what is there with `include_self`.
+    Elements to which nothing is written stay.
     """
     torch = _torch()
     src = src[tuple(slice(size) for size in index.shape)]

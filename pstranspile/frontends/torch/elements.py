@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     common,
@@ -978,8 +980,6 @@ def _cumsum(node: Any, tracing: Tracing, out: str) -> None:
     "full_like",
 )
 def _full(node: Any, tracing: Tracing, out: str) -> None:
-    import numpy as np
-
     kind = node.target.__name__.split(".")[0]
     values: dict[str, Callable[[], Any]] = {
         "full": lambda: node.args[1],
@@ -1060,6 +1060,15 @@ def _copy(node: Any, tracing: Tracing, out: str) -> None:
     """The second value, with the dims and the element type of the first."""
     kind = dtype_of(node.meta["val"].dtype)
     expand(_operand(node.args[1], kind, tracing, out), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("view_as_real")
+def _parts_of_complex(node: Any, tracing: Tracing, out: str) -> None:
+    """The parts of complex numbers that are known, in a last dim."""
+    value = tracing.known.get(tracing.value(node.args[0]))
+    if value is None:
+        raise Refused("it takes complex numbers, which are no constants")
+    tracing.known[out] = np.stack([value.real, value.imag], -1)
 
 
 @aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "positive")

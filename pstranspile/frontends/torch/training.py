@@ -444,7 +444,11 @@ def translated(graph: Captured, model: Any) -> Tracing:
 
     Raises DiagnosticError (`torch-op`) with a finding for every operator that is not translated.
     """
-    arrays = {name: _held(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    fixed = {
+        name: one for name, one in model.named_buffers() if one.is_complex() and name not in graph.changed.values()
+    }
+    tensors = [*model.named_parameters(), *((name, one) for name, one in model.named_buffers() if name not in fixed)]
+    arrays = {name: _held(tensor) for name, tensor in tensors}
     tracing = Tracing(graph, arrays)
     owned = _Owned(model)
     findings = [*owned.hooks(), *_of_all_ranks(model)]
@@ -515,6 +519,11 @@ class _Owned:
         """The first name of the parameter or buffer with this name."""
         return self._names.get(name, name)
 
+    def complex_buffer(self, name: str | None) -> Any:
+        """The buffer of this name if it has complex numbers, else None."""
+        made = None if name is None else dict(self._model.named_buffers(remove_duplicate=False)).get(name)
+        return made if made is not None and made.is_complex() else None
+
     def hooks(self) -> Iterator[Diagnostic]:
         """Errors for hooks on gradients, which a graph does not contain."""
         for name, param in self._model.named_parameters():
@@ -544,7 +553,11 @@ def _title(node: Any) -> str:
 
 def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     value = node.meta["val"]
-    if node.name in graph.parameters or node.name in graph.buffers:
+    complex_buffer = owned.complex_buffer(graph.buffers.get(node.name))
+    if complex_buffer is not None and graph.buffers[node.name] not in graph.changed.values():
+        name = tracing.temp("constant")
+        tracing.known[name] = complex_buffer.detach().cpu().numpy()
+    elif node.name in graph.parameters or node.name in graph.buffers:
         trained = node.name in graph.parameters
         name = owned.name(graph.parameters[node.name] if trained else graph.buffers[node.name])
         if tracing.draft.find(name, 0) is None:
