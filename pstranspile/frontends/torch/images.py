@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import sizes_of, with_x_shape
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import reduced

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_math import einsum
 from pstranspile.frontends.onnx.read_tensors import (
     common,

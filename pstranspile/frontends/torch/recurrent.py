@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.frontends.layers.basic import unary
-from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.draft import Refused, Value
 from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
-from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import FAR, reshape, sizes_of, transpose
 from pstranspile.frontends.torch.networks import dropped
 from pstranspile.frontends.torch.tracing import Tracing, aten

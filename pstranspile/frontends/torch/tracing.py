@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.reading import Dim, Reading, number_made
 from pstranspile.frontends.torch.capture import Captured
 from pstranspile.frontends.torch.refusals import user_line

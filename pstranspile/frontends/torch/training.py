@@ -13,8 +13,7 @@ from pstranspile.frontends.autodiff.clips import clip_with_optimizer
 from pstranspile.frontends.autodiff.minimize import apply_gradients
 from pstranspile.frontends.autodiff.schedules import COUNTER
 from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Draft, Refused, Value
 from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
 from pstranspile.frontends.torch.capture import (
     Captured,
