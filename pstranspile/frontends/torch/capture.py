@@ -17,7 +17,16 @@ from typing import Any, NamedTuple, cast
 from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
 from pstranspile.frontends.torch.definitions import DEFINITIONS
 from pstranspile.frontends.torch.held import Held
-from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
+from pstranspile.frontends.torch.observed import (
+    Checks,
+    Step,
+    as_before,
+    inline_checkpoints,
+    make_lazy,
+    noted_checks,
+    passed_checks,
+    require_shown,
+)
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments, user_place
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
@@ -54,6 +63,13 @@ class Captured(NamedTuple):
     """The name of the node that computes the loss."""
     guards: tuple[Guard, ...]
     """The conditions on the sizes of a batch under which the graph is valid."""
+
+
+class Told(NamedTuple):
+    """What a step of torch tells of its code: whether it packs sequences, and what its checks of data found."""
+
+    packs: bool
+    checks: Checks
 
 
 Loss = Callable[..., Any]
@@ -136,10 +152,10 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     trial = Step(step, tensors, called)
     make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
-        with noted_packs(torch) as packs:
+        with noted_packs(torch) as packs, noted_checks(torch) as checks:
             require_shown(torch, model, trial, held)
-        has_packs = bool(packs)
-        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, has_packs)
+        told = Told(bool(packs), checks)
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, told)
         return _with_own(made, model, held.held)
 
 
@@ -151,7 +167,7 @@ def _exported_step(
     batch: Mapping[str, Any],
     known: Callable[[str], bool],
     parts: int,
-    has_packs: bool,
+    told: Told,
 ) -> Captured:
     """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch
     can. A strict export is not of one that packs sequences.
@@ -165,7 +181,7 @@ def _exported_step(
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product(
-        (False,) if has_packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
+        (False,) if told.packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
     ):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
@@ -175,7 +191,8 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
-            whole_sequences(torch) if has_packs else nullcontext(),
+            whole_sequences(torch) if told.packs else nullcontext(),
+            nullcontext() if strict else passed_checks(torch, told.checks),
         ):
             warnings.simplefilter("ignore")
             try:

@@ -1026,7 +1026,7 @@ def _arange(node: Any, tracing: Tracing, out: str) -> None:
         tracing.cast(made, out, kind)
 
 
-@aten("_local_scalar_dense", "item")
+@aten("_local_scalar_dense")
 def _number(node: Any, tracing: Tracing, out: str) -> None:
     """A whole number that a run computes, such as that of the longest row. Its code is the size of as many numbers."""
     made = node.meta["val"]

@@ -24,6 +24,7 @@ from pstranspile.frontends.torch.capture import CUMULATIVE
 from pstranspile.frontends.torch.elements import chosen, compare, compared, corrected, log_sum_exp, reduced
 from pstranspile.frontends.torch.tensors import repeated
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
+from pstranspile.ir.attributes import Double
 from pstranspile.ir.types import DType
 
 # Matrix products and attention.
@@ -443,6 +444,25 @@ def _evenly(node: Any, tracing: Tracing, out: str) -> None:
 @aten("randn", "randn_like")
 def _normal(node: Any, tracing: Tracing, out: str) -> None:
     _drawn("gaussian_random", node, tracing, out)
+
+
+@aten("uniform", "normal_functional")
+def _between(node: Any, tracing: Tracing, out: str) -> None:
+    """Numbers between two, or around one with a standard deviation."""
+    evenly = node.target.__name__.startswith("uniform")
+    names, defaults = (("min", "max"), (0.0, 1.0)) if evenly else (("mean", "std"), (0.0, 1.0))
+    given = [argument(node, at, name, number) for at, name, number in zip((1, 2), names, defaults, strict=True)]
+    attrs = {name: Double(number) for name, number in zip(names, given, strict=True)}
+    _drawn("uniform_random" if evenly else "gaussian_random", node, tracing, out, **attrs)
+
+
+@aten("exponential")
+def _exponential(node: Any, tracing: Tracing, out: str) -> None:
+    """Numbers of an exponential distribution: logarithms of even ones above 0."""
+    least = 2.0**-53 if dtype_of(node.meta["val"].dtype) is DType.FP64 else 2.0**-24
+    drawn = _drawn("uniform_random", node, tracing, tracing.temp(out), min=Double(least), max=1.0)
+    tracing.scale(tracing.made("log", out, X=drawn), out, -1 / float(argument(node, 1, "lambd", 1.0)))
+    tracing.draft.stop_gradient.add(out)
 
 
 @aten("bernoulli")
