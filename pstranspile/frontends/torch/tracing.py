@@ -129,6 +129,18 @@ class Tracing(Reading):
         """The variable of an argument that is a tensor. Raises Refused if it was not translated."""
         return _translated(arg, self.names)
 
+    def has_gradient(self, node: Any) -> bool:
+        """Whether a node of the graph is computed from parameters, other than detached ones."""
+        waiting, seen = [node], set[Any]()
+        while waiting:
+            one = waiting.pop()
+            if one.name in self.captured.parameters:
+                return True
+            if one not in seen and not str(one.target).startswith("aten.detach"):
+                waiting += one.all_input_nodes
+            seen.add(one)
+        return False
+
     def size(self, value: str, axis: int) -> int:
         """The size of a variable along an axis, or its code."""
         shape = self._shapes.get(value)
