@@ -384,6 +384,7 @@ def _ctc_loss(
     which equal neighbours need one between them.
     """
     torch = _torch()
+    labels = labels if labels.dim() == 2 or scores.dim() != 3 else _label_rows(labels, sizes)
     each = torch.ops.aten._ctc_loss.Tensor(scores, labels, steps, sizes, blank, True)[0]
     if not zero_infinity and labels.dim() == 2:
         places = torch.arange(1, labels.shape[1], device=labels.device)
@@ -392,6 +393,15 @@ def _ctc_loss(
     if reduction == 1:
         return (each / sizes.clamp(min=1).to(each.dtype)).mean()
     return each.sum() if reduction == 2 else each
+
+
+def _label_rows(labels: Any, sizes: Any) -> Any:
+    """Labels that are one list as a matrix with a row for each sequence, as wide as the longest one."""
+    torch = _torch()
+    places = torch.ones_like(labels, dtype=torch.int64).cumsum(0) - 1
+    wide = places[places < sizes.max()]
+    starts = sizes.cumsum(0) - sizes
+    return labels[torch.minimum(starts.unsqueeze(1) + wide.unsqueeze(0), places.max())]
 
 
 # Attention.
