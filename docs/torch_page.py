@@ -48,6 +48,22 @@ a parameter or buffer of the model; other variables of a program get names that 
 """
 """What stands before the optimizers of what a trace observes."""
 
+OF_A_RUN = """
+## Packed sequences, sizes that a run computes, complex numbers, checks
+
+- `pack_padded_sequence` and `pad_packed_sequence` are translated with the LSTM, GRU or RNN between them, for lengths
+  that are a tensor, or a list or an array made of one: a layer goes over all steps, and a row that has ended keeps its
+  state. A loop of Python over `batch_sizes` is refused.
+- A whole number that `.item()` makes of a tensor, such as `lengths.max().item()`, may be a size, the end of a slice or
+  a factor. A branch on it is refused, and so is a number with a fraction.
+- Complex numbers are pairs of real ones in a program: Fourier transforms over dims of known size, `view_as_complex`,
+  `polar`, sums, products and quotients. Parameters that are complex themselves are refused, and so are other functions
+  of complex numbers.
+- A check of data, which is an `assert` or an `if` that only raises an error, is passed as in the step that `trace` made
+  of the example batch: a program has no such checks.
+"""
+"""What stands before the operators that are defined by others, of what depends on a run."""
+
 DEFINED = """
 ## Operators that are defined by others
 
@@ -147,7 +163,7 @@ def page() -> str:
             parts.append(f"| {listed} | {'; '.join(functions.refused(reader))} |\n")
     names = ", ".join(f"`{name.removesuffix('.default')}`" for name in sorted(definitions.DEFINITIONS))
     parts.append(DEFINED.format(title=_title(definitions)) + f"{names}\n")
-    parts.append(AS_IN_TORCH)
+    parts.extend((OF_A_RUN, AS_IN_TORCH))
     parts += _optimizers(optimizers)
     return "".join(parts)
 

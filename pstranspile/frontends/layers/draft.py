@@ -153,6 +153,14 @@ def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue
     return {name: _typed(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
 
 
+class Refused(Exception):
+    """Raised for what a format can't express or a program can't have, with the reason and the variable ("": the op)."""
+
+    def __init__(self, message: str, variable: str = ""):
+        super().__init__(message)
+        self.variable = variable
+
+
 class OutOfRange(ValueError):
     """Raised for an integer that has more bits than its attribute can hold."""
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import DType, VarKind
@@ -58,14 +59,6 @@ def library(part: str = "onnx") -> Any:
     except ImportError:
         message = f"ONNX models need the package onnx: {installing('onnx')}"
         raise DiagnosticError([error("onnx-library", message)]) from None
-
-
-class Refused(Exception):
-    """Raised by writers for what ONNX can't express, with the reason and the variable ("": the op)."""
-
-    def __init__(self, message: str, variable: str = ""):
-        super().__init__(message)
-        self.variable = variable
 
 
 class Graph:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.frontends.layers.draft import OutOfRange
-from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, Refused, library
+from pstranspile.frontends.layers.draft import OutOfRange, Refused
+from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, library
 from pstranspile.frontends.onnx.models import opened, symbols_of, values_of, version_of, weights_of
 from pstranspile.frontends.onnx.reading import (
     NUMBER_BYTES,

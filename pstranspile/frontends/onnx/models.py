@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused, library
+from pstranspile.frontends.layers.draft import Refused
+from pstranspile.frontends.onnx.graph import library
 from pstranspile.frontends.onnx.reading import BYTES_A_BYTE, DEEPEST, FREE_BYTES, MOST_NODES, Symbols
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import FUNCTIONS, OPERATORS, Refused, library
+from pstranspile.frontends.layers.draft import Refused
+from pstranspile.frontends.onnx.graph import FUNCTIONS, OPERATORS, library
 from pstranspile.frontends.onnx.read_tensors import common, expand, reshape, sizes_of, transpose, with_x_shape
 from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, is_code, onnx_reader, positive
 from pstranspile.ir.types import DType

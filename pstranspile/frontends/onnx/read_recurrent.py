@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.layers.basic import unary
-from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.draft import Refused, Value
 from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
-from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import FAR, transpose, with_x_shape
 from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
 from pstranspile.ir.types import DType

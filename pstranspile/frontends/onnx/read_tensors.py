@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.models import array_of
 from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, is_code, onnx_reader, positive
 from pstranspile.ir.types import DType

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.frontends.layers.draft import Draft
-from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, Refused, library
+from pstranspile.frontends.layers.draft import Draft, Refused
+from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, library
 from pstranspile.ir.model import EMPTY, Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import NUMPY_TYPES, Array

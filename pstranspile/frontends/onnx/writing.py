@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.graph import (
     ELEMENT_TYPES,
     FUNCTIONS,
@@ -15,7 +16,6 @@ from pstranspile.frontends.onnx.graph import (
     OPSET,
     WRITERS,
     Graph,
-    Refused,
     library,
     onnx_writer,
     refuse_given,

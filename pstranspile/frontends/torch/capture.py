@@ -9,16 +9,26 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from functools import cache
 from typing import Any, NamedTuple, cast
 
+from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
 from pstranspile.frontends.torch.definitions import DEFINITIONS
-from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.held import Held
-from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
-from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments
+from pstranspile.frontends.torch.observed import (
+    Checks,
+    Step,
+    as_before,
+    inline_checkpoints,
+    make_lazy,
+    noted_checks,
+    passed_checks,
+    require_shown,
+)
+from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
+from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments, user_place
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 
@@ -53,6 +63,13 @@ class Captured(NamedTuple):
     """The name of the node that computes the loss."""
     guards: tuple[Guard, ...]
     """The conditions on the sizes of a batch under which the graph is valid."""
+
+
+class Told(NamedTuple):
+    """What a step of torch tells of its code: whether it packs sequences, and what its checks of data found."""
+
+    packs: bool
+    checks: Checks
 
 
 Loss = Callable[..., Any]
@@ -135,8 +152,10 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     trial = Step(step, tensors, called)
     make_lazy(torch, model, trial)
     with as_before(torch, model, called) as held:
-        require_shown(torch, model, trial, held)
-        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts)
+        with noted_packs(torch) as packs, noted_checks(torch) as checks:
+            require_shown(torch, model, trial, held)
+        told = Told(bool(packs), checks)
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, told)
         return _with_own(made, model, held.held)
 
 
@@ -148,8 +167,10 @@ def _exported_step(
     batch: Mapping[str, Any],
     known: Callable[[str], bool],
     parts: int,
+    told: Told,
 ) -> Captured:
-    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch can.
+    """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch
+    can. A strict export is not of one that packs sequences.
 
     Raises DiagnosticError.
     """
@@ -159,7 +180,9 @@ def _exported_step(
     problems: list[Exception] = []
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
-    for strict, rows in itertools.product((True, False), (dim.DYNAMIC, dim("rows", min=least))):
+    for strict, rows in itertools.product(
+        (False,) if told.packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
+    ):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
             warnings.catch_warnings(),
@@ -168,13 +191,15 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
+            whole_sequences(torch) if told.packs else nullcontext(),
+            nullcontext() if strict else passed_checks(torch, told.checks),
         ):
             warnings.simplefilter("ignore")
             try:
                 exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
                 texts = [_BATCH.sub("L['flat_args']", text) for text in getattr(exported, "_guards_code", ())]
                 guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
-                detach_blocks(torch, exported)
+                _detach_blocks(torch, exported)
                 stacks = _inner_stacks(exported)
                 return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
             except DiagnosticError:
@@ -278,6 +303,7 @@ def _decompositions() -> Mapping[Any, Any]:
 def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
     """The graph without side effects, with operators that are not `known` replaced by their decompositions."""
     every = _decompositions()
+    exported = _without_complex(exported, every, known)
     tried: set[Any] = set()
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
         aten = torch_library().ops.aten
@@ -292,6 +318,21 @@ def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
         missing = {one: function for one, function in missing.items() if one not in tried}
         if not missing:
             break
+    return exported
+
+
+def _without_complex(exported: Any, every: Mapping[Any, Any], known: Callable[[str], bool]) -> Any:
+    """The graph, in which pairs of real numbers are in the place of complex ones, if it has any."""
+    if not any(has_complex(one.graph) for one in exported.graph_module.modules() if hasattr(one, "graph")):
+        return exported
+    for _ in range(_ROUNDS):
+        nodes = [node for node in exported.graph.nodes if any(map(is_complex, (node, *node.all_input_nodes)))]
+        missing = {one.target for one in nodes if one.target in every and not has_rule(one)}
+        with _fewer_kept_whole(exported, known):
+            exported = exported.run_decompositions({one: every[one] for one in missing})
+        if not missing:
+            break
+    split_complex(torch_library(), exported)
     return exported
 
 
@@ -556,3 +597,121 @@ _PREFIX = "model."
 
 def _of_model(target: str) -> str:
     return target.removeprefix(_PREFIX)
+
+
+# Parts of a graph without a gradient, found before it is decomposed: `torch.no_grad()` blocks, `detach_()`.
+
+_BLOCK = "wrap_with_set_grad_enabled"
+"""The operator that calls a graph of its own with gradients on or off."""
+
+
+def _detach_blocks(torch: Any, exported: Any) -> None:
+    """Has everything that an exported graph computes without gradient take detached values.
+
+    A decomposition puts the graphs of blocks into that around them, after which nothing tells that they had no
+    gradient. What a block takes is detached at its begin, and `detach_()` becomes `detach()`. Raises DiagnosticError
+    (`torch-op`) for a block that writes into a tensor with a gradient: torch goes on with the gradient that the tensor
+    had before, whatever is written.
+    """
+    detach = torch.ops.aten.detach.default
+    graphs = [one for one in exported.graph_module.modules() if hasattr(one, "graph")]
+    changed: set[Any] = set()
+    for module in graphs:
+        if _detach_in_place(torch, module.graph, detach):
+            changed.add(module)
+    with_gradient = _with_gradient(torch, exported)
+    for module in graphs:
+        for node in [*module.graph.nodes]:
+            if getattr(node.target, "__name__", "") != _BLOCK or node.args[0] is not False:
+                continue
+            block = getattr(module, node.args[1].target)
+            _require_unwritten(node, block.graph, with_gradient)
+            for inner in [one for one in block.graph.nodes if one.op == "placeholder"]:
+                if hasattr(inner.meta.get("val"), "shape"):
+                    _detach(block.graph, inner, detach)
+            changed.add(block)
+    for module in changed:
+        module.recompile()
+
+
+def _detach(graph: Any, node: Any, detach: Any) -> None:
+    """Has all users of a node take it detached."""
+    users = [*node.users]
+    if not users:
+        return
+    with graph.inserting_after(node):
+        made = graph.call_function(detach, (node,))
+    made.meta = {**node.meta, "stack_trace": users[0].meta.get("stack_trace")}
+    for user in users:
+        user.replace_input_with(node, made)
+
+
+def _detach_in_place(torch: Any, graph: Any, detach: Any) -> bool:
+    """Replaces each `detach_()` of a graph by `detach()`, which all later users of the tensor take."""
+    found = [node for node in graph.nodes if node.target is torch.ops.aten.detach_.default]
+    for node in found:
+        order = {one: at for at, one in enumerate(graph.nodes)}
+        tensor = node.args[0]
+        node.target = detach
+        for user in [one for one in tensor.users if order[one] > order[node]]:
+            user.replace_input_with(tensor, node)
+    return bool(found)
+
+
+def _written(node: Any) -> Iterator[Any]:
+    """The arguments that an operator writes into."""
+    for arg, told in zip(node.args, _arguments(node), strict=False):
+        if told.alias_info is not None and told.alias_info.is_write and hasattr(arg, "op"):
+            yield arg
+    for told in _arguments(node):
+        arg = node.kwargs.get(told.name)
+        if told.alias_info is not None and told.alias_info.is_write and hasattr(arg, "op"):
+            yield arg
+
+
+def _arguments(node: Any) -> list[Any]:
+    schema = getattr(node.target, "_schema", None)
+    return [] if schema is None else list(schema.arguments)
+
+
+def _bases(node: Any) -> Iterator[Any]:
+    """A node, and the nodes whose memory it shows."""
+    yield node
+    for arg, told in zip(node.args, _arguments(node), strict=False):
+        if told.alias_info is not None and hasattr(arg, "op"):
+            yield from _bases(arg)
+
+
+def _with_gradient(torch: Any, exported: Any) -> set[Any]:
+    """The nodes of the outer graph that have a gradient."""
+    trained = {
+        spec.arg.name
+        for spec in exported.graph_signature.input_specs
+        if spec.kind.name == "PARAMETER" and exported.state_dict[spec.target].requires_grad
+    }
+    result: set[Any] = set()
+    for node in exported.graph.nodes:
+        name = getattr(node.target, "__name__", "")
+        if node.op == "placeholder" and node.name in trained:
+            result.add(node)
+            continue
+        if name == _BLOCK or node.target is torch.ops.aten.detach.default:
+            continue
+        if result.intersection(node.all_input_nodes):
+            result.add(node)
+            for arg in _written(node):
+                result.update(_bases(arg))
+    return result
+
+
+def _require_unwritten(call: Any, block: Any, with_gradient: set[Any]) -> None:
+    """Raises DiagnosticError if the graph of a block writes into a tensor that has a gradient."""
+    given = [one for one in block.nodes if one.op == "placeholder"]
+    outside = dict(zip(given, call.args[2:], strict=True))
+    for node in block.nodes:
+        for base in (one for arg in _written(node) for one in _bases(arg)):
+            if outside.get(base) in with_gradient:
+                message = "it writes into a tensor that has a gradient, where gradients are off (torch.no_grad)"
+                says = "torch keeps the gradient that the tensor had before; y = x + (new - x).detach() does that"
+                place = user_place(node.meta.get("stack_trace"))
+                raise DiagnosticError([error("torch-op", message, place, notes=[Note(says)])])

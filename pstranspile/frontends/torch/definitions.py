@@ -384,6 +384,7 @@ def _ctc_loss(
     which equal neighbours need one between them.
     """
     torch = _torch()
+    labels = labels if labels.dim() == 2 or scores.dim() != 3 else _label_rows(labels, sizes)
     each = torch.ops.aten._ctc_loss.Tensor(scores, labels, steps, sizes, blank, True)[0]
     if not zero_infinity and labels.dim() == 2:
         places = torch.arange(1, labels.shape[1], device=labels.device)
@@ -392,6 +393,15 @@ def _ctc_loss(
     if reduction == 1:
         return (each / sizes.clamp(min=1).to(each.dtype)).mean()
     return each.sum() if reduction == 2 else each
+
+
+def _label_rows(labels: Any, sizes: Any) -> Any:
+    """Labels that are one list as a matrix with a row for each sequence, as wide as the longest one."""
+    torch = _torch()
+    places = torch.ones_like(labels, dtype=torch.int64).cumsum(0) - 1
+    wide = places[places < sizes.max()]
+    starts = sizes.cumsum(0) - sizes
+    return labels[torch.minimum(starts.unsqueeze(1) + wide.unsqueeze(0), places.max())]
 
 
 # Attention.
@@ -505,8 +515,13 @@ def _dilated(count: int) -> Callable[[Any], bool]:
     return lambda node: any(gap != 1 for gap in _pairs(_argument(node, 4, "dilation", 1), count))
 
 
-@defines("max_pool1d_with_indices.default", needed=_dilated(1))
-@defines("max_pool2d_with_indices.default", needed=_dilated(2))
+def _places_read(count: int) -> Callable[[Any], bool]:
+    """Whether the places that a pool over so many dims gives are read, or its windows have gaps."""
+    return lambda node: _dilated(count)(node) or any(user.args[1:] == (1,) and user.users for user in node.users)
+
+
+@defines("max_pool1d_with_indices.default", needed=_places_read(1))
+@defines("max_pool2d_with_indices.default", needed=_places_read(2))
 @defines("max_pool3d_with_indices.default")
 def _indexed_pool(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
@@ -533,6 +548,25 @@ def _dilated_pool(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
     return _indexed_pool(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+@defines("max_unpool2d.default")
+def _unpooled(x: Any, places: Any, output_size: Sequence[int]) -> Any:
+    """Elements at their places in an image of zeros: of several at one place the last, though each has its gradient."""
+    torch, image = _torch(), list(output_size)
+    count = len(image)
+    flat, where = (one.flatten(one.dim() - count) for one in (x, places))
+    none = torch.zeros(*flat.shape[:-1], math.prod(image), dtype=x.dtype, device=x.device)
+    order = torch.arange(flat.shape[-1], device=x.device).expand(flat.shape)
+    last = torch.full_like(none, -1, dtype=torch.int64).scatter_reduce(-1, where, order, "amax")
+    made = torch.where(last >= 0, flat.detach().gather(-1, last.clamp(min=0)), none)
+    every = none.scatter_add(-1, where, flat)
+    return (made + (every - every.detach())).reshape(*x.shape[: x.dim() - count], *image)
+
+
+@defines("max_unpool3d.default")
+def _unpooled_3d(x: Any, places: Any, output_size: Sequence[int], _stride: Any, _padding: Any) -> Any:
+    return _unpooled(x, places, output_size)
 
 
 @defines("adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
@@ -644,16 +678,18 @@ def _pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None
 
 def _reduces_otherwise(node: Any) -> bool:
     """Whether a node combines what it writes otherwise than by a sum with what is there."""
-    return node.args[4] != "prod" and (node.args[4] != "sum" or not node.kwargs.get("include_self", True))
+    return node.args[4] != "sum" or not node.kwargs.get("include_self", True)
 
 
 @defines("scatter_reduce.two", needed=_reduces_otherwise)
 def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """Sums, means and extremes of what is written to each place, and of what is there with `include_self`. Elements to
-    which nothing is written stay.
+    """Sums, products, means and extremes of what is written to each place, and of what is there with `include_self`.
+    Elements to which nothing is written stay.
     """
     torch = _torch()
     src = src[tuple(slice(size) for size in index.shape)]
+    if reduce == "prod":
+        return _products(x, dim % x.dim(), index, src, include_self)
     counts = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(src))
     held = x if include_self else torch.where(counts > 0, torch.zeros_like(x), x)
     if reduce == "sum":
@@ -663,6 +699,21 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
         many = (counts + 1 if include_self else counts.clamp(min=1)).detach()
         return total / many if x.is_floating_point() else torch.div(total, many, rounding_mode="floor")
     return _extremes(x, dim, index, src, counts > 0, reduce == "amax", include_self)
+
+
+def _products(x: Any, axis: int, index: Any, src: Any, include_self: bool) -> Any:
+    """The products of the elements for each place: of a row for every place, in which other elements are 1."""
+    torch = _torch()
+    places, values = index.movedim(axis, -1).unsqueeze(-1), src.movedim(axis, -1).unsqueeze(-1)
+    is_here = places == torch.arange(x.shape[axis], device=x.device)
+    made = torch.where(is_here, values, torch.ones_like(values)).prod(-2).movedim(-1, axis)
+    written = is_here.any(-2).movedim(-1, axis)
+    for at, size in enumerate(index.shape):  # the places beside those of the index stay as they are
+        if at != axis and isinstance(size, int) and size != x.shape[at]:
+            around = [0, 0] * (x.dim() - 1 - at) + [0, x.shape[at] - size]
+            made = torch.constant_pad_nd(made, around, 1)
+            written = torch.constant_pad_nd(written.to(torch.int64), around).to(torch.bool)
+    return x * made if include_self else torch.where(written, made, x)
 
 
 def _extremes(x: Any, dim: int, index: Any, src: Any, written: Any, largest: bool, include_self: bool) -> Any:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pstranspile.frontends.onnx.graph import Refused
+import numpy as np
+
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     common,
     expand,
@@ -16,7 +18,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     sizes_of,
     with_x_shape,
 )
-from pstranspile.frontends.onnx.reading import is_code
+from pstranspile.frontends.onnx.reading import Dim, is_code
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -978,8 +980,6 @@ def _cumsum(node: Any, tracing: Tracing, out: str) -> None:
     "full_like",
 )
 def _full(node: Any, tracing: Tracing, out: str) -> None:
-    import numpy as np
-
     kind = node.target.__name__.split(".")[0]
     values: dict[str, Callable[[], Any]] = {
         "full": lambda: node.args[1],
@@ -1026,6 +1026,22 @@ def _arange(node: Any, tracing: Tracing, out: str) -> None:
         tracing.cast(made, out, kind)
 
 
+@aten("_local_scalar_dense")
+def _number(node: Any, tracing: Tracing, out: str) -> None:
+    """A whole number that a run computes, such as that of the longest row. Its code is the size of as many numbers."""
+    made = node.meta["val"]
+    if not hasattr(made, "node") or made.node.pytype is not int:
+        raise Refused("it makes a number of Python of what a run computes; the tensor does as well, without .item()")
+    whole = tracing.as_type(tracing.value(node.args[0]), DType.INT64)
+    none, one = (tracing.constant_of(number, DType.INT64, out) for number in (0, 1))
+    codes: list[int] = []
+    for end in (whole, tracing.scaled(whole, -1.0)):
+        places = tracing.made("range", out, Start=none, End=end, Step=one)
+        tracing.draft.stop_gradient.update((end, places))
+        codes.append(tracing.sizes.code(Dim(tracing.name(places), 0)))
+    tracing.count(node, tracing.integer("Sub", *codes))
+
+
 @aten("to", "_to_copy", "type_as")
 def _to(node: Any, tracing: Tracing, out: str) -> None:
     x, kind = tracing.value(node.args[0]), dtype_of(node.meta["val"].dtype)
@@ -1044,6 +1060,15 @@ def _copy(node: Any, tracing: Tracing, out: str) -> None:
     """The second value, with the dims and the element type of the first."""
     kind = dtype_of(node.meta["val"].dtype)
     expand(_operand(node.args[1], kind, tracing, out), out, tracing.shape_of(node.meta["val"], out), tracing)
+
+
+@aten("view_as_real")
+def _parts_of_complex(node: Any, tracing: Tracing, out: str) -> None:
+    """The parts of complex numbers that are known, in a last dim."""
+    value = tracing.known.get(tracing.value(node.args[0]))
+    if value is None:
+        raise Refused("it takes complex numbers, which are no constants")
+    tracing.known[out] = np.stack([value.real, value.imag], -1)
 
 
 @aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "positive")

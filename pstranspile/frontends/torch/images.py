@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import sizes_of, with_x_shape
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.elements import reduced
@@ -259,6 +260,28 @@ def _resized(node: Any, tracing: Tracing, out: str) -> None:
     tracing.op(_RESIZED[kind], {"X": x}, {"Out": made}, **attrs)
     if count == 1:
         with_x_shape("squeeze2", made, out, tracing, axes=[2])
+
+
+@aten("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+def _smoothed(node: Any, tracing: Tracing, out: str) -> None:
+    """Images resized with a filter as wide as the elements of the smaller image: a product with a matrix for each of
+    the two dims. Raises Refused for sizes that are known at run time only.
+    """
+    x, torch = tracing.value(node.args[0]), import_module("torch")
+    sizes, wanted = sizes_of(x, tracing)[2:], tracing.shape_of(node.meta["val"], x)[2:]
+    if any(map(is_code, (*sizes, *wanted))):
+        raise Refused("its images have dims that a run knows")
+    overload = node.target.__name__.partition(".")[2]
+    scales = [*(argument(node, 3, "scale_factors") or ())] if overload == "vec" else [*node.args[3:]]
+    resize = getattr(torch.ops.aten, node.target.__name__.partition(".")[0])
+    sides: list[str] = []
+    for size, new, scale in zip(sizes, wanted, scales or [None, None], strict=True):
+        each = torch.eye(size, dtype=torch.float64).reshape(1, 1, size, size)
+        matrix = resize.default(each, [new, size], bool(node.args[2]), scale, None)[0, 0]
+        tracing.known[name := tracing.temp(out)] = matrix.to(node.meta["val"].dtype).numpy()
+        sides.append(name)
+    rows = tracing.made("matmul", out, X=sides[0], Y=x)
+    tracing.op("matmul", {"X": rows, "Y": sides[1]}, {"Out": out}, transpose_Y=True)
 
 
 def _distance(size: int, new: int, scale: float | None, *, aligned: bool) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     of_one_shape,
     reshape,
@@ -193,7 +193,11 @@ def _bce_with_logits(node: Any, tracing: Tracing, out: str) -> None:
     x, y = tracing.value(node.args[0]), tracing.value(node.args[1])
     weight, positive = argument(node, 2, "weight"), argument(node, 3, "pos_weight")
     y = tracing.as_type(y, tracing.dtype(x))
-    if positive is None:
+    if positive is None and tracing.has_gradient(node.args[1]):
+        soft = soft_plus(tracing.scaled(x, -1.0), out, tracing)
+        left = tracing.made("elementwise_mul", out, X=tracing.scaled(y, -1.0, 1.0), Y=x)
+        losses = tracing.made("elementwise_add", out, X=left, Y=soft)
+    elif positive is None:  # an op without a gradient by the labels
         losses = tracing.made("sigmoid_cross_entropy_with_logits", out, {"ignore_index": -100}, X=x, Label=y)
     else:
         soft = soft_plus(tracing.scaled(x, -1.0), out, tracing)

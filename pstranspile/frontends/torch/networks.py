@@ -1,4 +1,4 @@
-"""ATen operators of networks as ops of a program: matrix products, attention, normalization, softmax."""
+"""ATen operators of networks as ops: matrix products, attention, normalization, softmax, random numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_math import einsum
 from pstranspile.frontends.onnx.read_tensors import (
     common,
@@ -21,9 +21,10 @@ from pstranspile.frontends.onnx.read_tensors import (
 )
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.capture import CUMULATIVE
-from pstranspile.frontends.torch.elements import chosen, compared, corrected, log_sum_exp, reduced
+from pstranspile.frontends.torch.elements import chosen, compare, compared, corrected, log_sum_exp, reduced
 from pstranspile.frontends.torch.tensors import repeated
-from pstranspile.frontends.torch.tracing import Tracing, argument, aten, dtype_of
+from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
+from pstranspile.ir.attributes import Double
 from pstranspile.ir.types import DType
 
 # Matrix products and attention.
@@ -413,3 +414,63 @@ def logs(x: str, out: str, axis: int, tracing: Tracing) -> None:
     """`out` is the log-softmax of `x` along an axis."""
     log_sum_exp(x, total := tracing.temp(out), [axis], True, tracing)
     tracing.op("elementwise_sub", {"X": x, "Y": total}, {"Out": out})
+
+
+# Random numbers, which a program draws of its own.
+
+
+def _drawn(op_type: str, node: Any, tracing: Tracing, out: str, **attrs: object) -> str:
+    """`out`, filled with random numbers in the shape of the node. Raises Refused unless they are f32 or f64."""
+    value = node.meta["val"]
+    kind, sizes = dtype_of(value.dtype), tracing.shape_of(value, out)
+    if kind not in FLOATS:
+        raise Refused("it draws other numbers than f32 and f64")
+    inputs: dict[str, Any] = {}
+    if any(map(is_code, sizes)):
+        inputs["ShapeTensorList"] = [tracing.measured(size) for size in sizes]
+    shape = [-1 if is_code(size) else size for size in sizes] or [1]
+    if not sizes:
+        tracing.scalars.add(out)
+    tracing.op(op_type, inputs, {"Out": out}, shape=shape, dtype=kind.value, **attrs)
+    tracing.draft.stop_gradient.add(out)
+    return out
+
+
+@aten("rand", "rand_like")
+def _evenly(node: Any, tracing: Tracing, out: str) -> None:
+    _drawn("uniform_random", node, tracing, out, min=0.0, max=1.0)
+
+
+@aten("randn", "randn_like")
+def _normal(node: Any, tracing: Tracing, out: str) -> None:
+    _drawn("gaussian_random", node, tracing, out)
+
+
+@aten("uniform", "normal_functional")
+def _between(node: Any, tracing: Tracing, out: str) -> None:
+    """Numbers between two, or around one with a standard deviation."""
+    evenly = node.target.__name__.startswith("uniform")
+    names, defaults = (("min", "max"), (0.0, 1.0)) if evenly else (("mean", "std"), (0.0, 1.0))
+    given = [argument(node, at, name, number) for at, name, number in zip((1, 2), names, defaults, strict=True)]
+    attrs = {name: Double(number) for name, number in zip(names, given, strict=True)}
+    _drawn("uniform_random" if evenly else "gaussian_random", node, tracing, out, **attrs)
+
+
+@aten("exponential")
+def _exponential(node: Any, tracing: Tracing, out: str) -> None:
+    """Numbers of an exponential distribution: logarithms of even ones above 0."""
+    least = 2.0**-53 if dtype_of(node.meta["val"].dtype) is DType.FP64 else 2.0**-24
+    drawn = _drawn("uniform_random", node, tracing, tracing.temp(out), min=Double(least), max=1.0)
+    tracing.scale(tracing.made("log", out, X=drawn), out, -1 / float(argument(node, 1, "lambd", 1.0)))
+    tracing.draft.stop_gradient.add(out)
+
+
+@aten("bernoulli")
+def _flags(node: Any, tracing: Tracing, out: str) -> None:
+    """Elements that are 1 with a probability, else 0. The probability is one number, or a tensor with one for each."""
+    x = tracing.value(node.args[0])
+    rate = tracing.constant_of(float(node.args[1]), tracing.dtype(x), out) if len(node.args) > 1 else x
+    drawn = _drawn("uniform_random", node, tracing, tracing.temp(out), min=0.0, max=1.0)
+    compare("less_than", drawn, rate, below := tracing.temp(out), tracing)
+    tracing.cast(below, out, dtype_of(node.meta["val"].dtype))
+    tracing.draft.stop_gradient.add(out)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import random
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
 from types import FrameType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
@@ -293,6 +297,87 @@ def _of_numbers(step: Step, name: str) -> Diagnostic:
     message = f"the step draws a number of {name}, and its program would have the same one in all steps"
     notes = [Note("numbers that torch draws (torch.rand) are drawn anew in each step of a program"), CALLED]
     return error("torch-op", message, place[0] if place and place[0].file else line_of(step.called), notes=notes)
+
+
+# Checks: branches on data that only raise an error.
+
+
+@contextmanager
+def noted_checks(torch: Any) -> Generator[Checks]:
+    """The truth of each tensor that a check in the block takes: the test of an `assert`, or of an `if` that raises."""
+    noted: Checks = {}
+    before = torch.Tensor.__bool__
+
+    def truth(tensor: Any) -> bool:
+        made = before(tensor)
+        place = _check_at(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        if place is not None:
+            noted.setdefault(place, set()).add(made)
+        return made
+
+    torch.Tensor.__bool__ = truth
+    try:
+        yield noted
+    finally:
+        del torch.Tensor.__bool__
+
+
+@contextmanager
+def passed_checks(torch: Any, noted: Checks) -> Generator[None]:
+    """Has tensors in the tests of checks be as true as they were in a step that raised nothing: a program has no
+    checks, and no other branch of theirs goes on.
+    """
+    kinds = [torch.Tensor, import_module("torch._subclasses.functional_tensor").FunctionalTensor]
+    before = [kind.__bool__ for kind in kinds]
+    own = ["__bool__" in kind.__dict__ for kind in kinds]
+
+    def passing(asked: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        def truth(tensor: Any) -> bool:
+            place = _check_at(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            known = noted.get(place, set()) if place is not None else set[bool]()
+            return next(iter(known)) if len(known) == 1 else asked(tensor)
+
+        return truth
+
+    for kind, asked in zip(kinds, before, strict=True):
+        kind.__bool__ = passing(asked)
+    try:
+        yield
+    finally:
+        for kind, asked, has in zip(kinds, before, own, strict=True):
+            if has:
+                kind.__bool__ = asked
+            else:
+                del kind.__bool__
+
+
+Checks: TypeAlias = "dict[tuple[str, int], set[bool]]"
+"""What tensors in the tests of checks were, by file and line."""
+
+
+def _check_at(frame: FrameType) -> tuple[str, int] | None:
+    """The place of the test that a frame computes, if it is that of a check."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return (file, line) if line in _checks_of(file) else None
+
+
+@cache
+def _checks_of(file: str) -> frozenset[int]:
+    """The lines of a file that the tests of its checks are on."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert) or _only_raises(node)]
+    return frozenset(line for test in tests for line in range(test.lineno, (test.end_lineno or test.lineno) + 1))
+
+
+def _only_raises(node: ast.AST) -> TypeGuard[ast.If]:
+    """Whether a node is an `if` whose body ends with an error, in every way through it."""
+    if not isinstance(node, ast.If) or not isinstance(node.body[-1], ast.Raise):
+        return False
+    leaves = (ast.Return, ast.Break, ast.Continue, ast.Try)
+    return not any(isinstance(inner, leaves) for part in node.body for inner in ast.walk(part))
 
 
 # What a second step tells.

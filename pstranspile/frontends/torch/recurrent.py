@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.frontends.layers.basic import unary
-from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.draft import Refused, Value
 from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
-from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.read_tensors import FAR, reshape, sizes_of, transpose
 from pstranspile.frontends.torch.networks import dropped
 from pstranspile.frontends.torch.tracing import Tracing, aten
@@ -27,17 +26,51 @@ class _Weights(NamedTuple):
     projection: str = ""
 
 
+class _Inside(NamedTuple):
+    """Numbers [steps, rows, 1] that tell the steps within the length of a row: 1 there, else 0; and the opposite."""
+
+    here: str
+    gone: str
+
+
 @aten("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
-def _recurrent(node: Any, tracing: Tracing, out: str) -> None:
+def _of_all_steps(node: Any, tracing: Tracing, out: str) -> None:
     kind = node.target.__name__.split(".")[0]
-    x, start, listed, biased, layers, rate, training, both_ways, rows_first = node.args
-    starts = [tracing.value(one) for one in (start if kind == "lstm" else [start])]
+    x, start, *arguments = node.args
+    _recurrent(kind, node, tracing.value(x), [*start] if kind == "lstm" else [start], arguments, None, tracing, out)
+
+
+@aten("packed_lstm", "packed_gru", "packed_rnn_tanh", "packed_rnn_relu")
+def _of_packed(node: Any, tracing: Tracing, out: str) -> None:
+    """A recurrent layer of packed sequences, by the operators of `packed`."""
+    kind = node.target.__name__.split(".")[0].removeprefix("packed_")
+    x, flags, starts, *arguments = node.args
+    value = tracing.value(x)
+    numbers = tracing.as_type(tracing.value(flags), tracing.dtype(value))
+    here = tracing.made("unsqueeze2", out, {"axes": [2]}, X=numbers)
+    inside = _Inside(here, tracing.scaled(here, -1.0, 1.0))
+    tracing.draft.stop_gradient.update((numbers, *inside))
+    _recurrent(kind, node, value, starts, [*arguments, False], inside, tracing, out)
+
+
+def _recurrent(
+    kind: str,
+    node: Any,
+    value: str,
+    start: Sequence[Any],
+    arguments: Sequence[Any],
+    inside: _Inside | None,
+    tracing: Tracing,
+    out: str,
+) -> None:
+    """Reads the layers of a node, of the steps `inside` only if given."""
+    listed, biased, layers, rate, training, both_ways, rows_first = arguments
+    starts = [tracing.value(one) for one in start]
     each, ways = 4 if biased else 2, 2 if both_ways else 1
     names = [tracing.value(one) for one in listed]
     size = len(names) // (layers * ways)
     parts = [names[at : at + size] for at in range(0, len(names), size)]
     weights = [_Weights(*part[:each])._replace(projection="".join(part[each:])) for part in parts]
-    value = tracing.value(x)
     if len(tracing.dims(value)) != 3:
         raise Refused("it has no dim of rows")
     if rows_first:
@@ -51,7 +84,7 @@ def _recurrent(node: Any, tracing: Tracing, out: str) -> None:
         for way in range(ways):
             at = layer * ways + way
             begins = [_of_layer(one, at, tracing) for one in starts]
-            outputs, ends = _direction(kind, value, begins, weights[at], bool(way), out, tracing)
+            outputs, ends = _direction(kind, value, begins, weights[at], bool(way), inside, out, tracing)
             made.append(outputs)
             lasts.append(ends)
         value = made[0] if ways == 1 else tracing.made("concat", out, {"axis": 2}, X=made)
@@ -73,14 +106,23 @@ def _stacked(parts: list[str], of: str, tracing: Tracing) -> str:
 
 
 def _direction(
-    kind: str, x: str, starts: Sequence[str], weights: _Weights, backwards: bool, of: str, tracing: Tracing
+    kind: str,
+    x: str,
+    starts: Sequence[str],
+    weights: _Weights,
+    backwards: bool,
+    inside: _Inside | None,
+    of: str,
+    tracing: Tracing,
 ) -> tuple[str, list[str]]:
     """A layer in one direction: its outputs [steps, rows, width], and its final states [1, rows, width] each.
 
     The bias of the state is added for all steps at once, except in a GRU, which multiplies it by its reset gate.
+    Steps that are not `inside` keep the states before them.
     """
     if backwards:
         x = tracing.made("reverse", x, {"axis": [0]}, X=x)
+        inside = inside and _Inside(*(tracing.made("reverse", one, {"axis": [0]}, X=one) for one in inside))
     sizes = sizes_of(x, tracing)
     reshape(x, rows := tracing.temp(x), [-1, sizes[2]], tracing)
     entering = tracing.made("matmul", of, {"transpose_Y": True}, X=rows, Y=weights.entering)
@@ -90,16 +132,22 @@ def _direction(
     reshape(entering, steps := tracing.temp(of), [*sizes[:2], tracing.dims(weights.entering)[0]], tracing)
     draft = tracing.draft
     rnn = StaticRNN(draft)
-    held = {name: Value(draft, tracing.name(name)) for name in (*starts, steps, *filter(None, weights))}
+    held = {
+        name: Value(draft, tracing.name(name)) for name in (*starts, steps, *filter(None, weights), *(inside or ()))
+    }
     with rnn.step():
         given = rnn.step_input(held[steps])
+        shares = [rnn.step_input(held[one]) for one in inside or ()]
         before = [rnn.memory(held[start]) for start in starts]
-        inside = matmul(before[0], held[weights.kept], transpose_y=True)
+        kept = matmul(before[0], held[weights.kept], transpose_y=True)
         if kind == "gru" and weights.kept_bias:
-            inside = inside + held[weights.kept_bias]
-        after = _CELLS[kind](given, inside, before)
+            kept = kept + held[weights.kept_bias]
+        after = _CELLS[kind](given, kept, before)
         if weights.projection:
             after[0] = matmul(after[0], held[weights.projection], transpose_y=True)
+        if shares:
+            here, gone = shares
+            after = [new * here + old * gone for old, new in zip(before, after, strict=True)]
         for old, new in zip(before, after, strict=True):
             rnn.update_memory(old, new)
         for new in after:

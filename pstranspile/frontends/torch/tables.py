@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     expand,
     of_one_shape,

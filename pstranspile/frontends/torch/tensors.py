@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     FAR,
     counted,
@@ -249,8 +249,10 @@ def _scattered(node: Any, tracing: Tracing, out: str) -> None:
     x, part = (tracing.value(arg) for arg in node.args[:2])
     if node.target.__name__.startswith("select"):
         axis, at = node.args[2] % len(tracing.dims(x)), node.args[3]
-        with_x_shape("unsqueeze2", part, wide := tracing.temp(part), tracing, axes=[axis])
-        part, start, step = wide, at, 1
+        if len(tracing.dims(x)) > 1:  # a part without dims is an element as it is
+            with_x_shape("unsqueeze2", part, wide := tracing.temp(part), tracing, axes=[axis])
+            part = wide
+        start, step = at, 1
         size = tracing.size(x, axis)
         start = at if at >= 0 else tracing.integer("Add", size, at)
         end = tracing.integer("Add", start, 1)

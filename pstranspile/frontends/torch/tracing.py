@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.reading import Dim, Reading, number_made
 from pstranspile.frontends.torch.capture import Captured
 from pstranspile.frontends.torch.refusals import user_line
@@ -129,6 +129,18 @@ class Tracing(Reading):
         """The variable of an argument that is a tensor. Raises Refused if it was not translated."""
         return _translated(arg, self.names)
 
+    def has_gradient(self, node: Any) -> bool:
+        """Whether a node of the graph is computed from parameters, other than detached ones."""
+        waiting, seen = [node], set[Any]()
+        while waiting:
+            one = waiting.pop()
+            if one.name in self.captured.parameters:
+                return True
+            if one not in seen and not str(one.target).startswith("aten.detach"):
+                waiting += one.all_input_nodes
+            seen.add(one)
+        return False
+
     def size(self, value: str, axis: int) -> int:
         """The size of a variable along an axis, or its code."""
         shape = self._shapes.get(value)
@@ -184,6 +196,10 @@ class Tracing(Reading):
     def number_of(self, arg: Any) -> int:
         """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
         return _translated(arg, self.integers) if hasattr(arg, "name") else int(arg)
+
+    def count(self, node: Any, code: int) -> None:
+        """Records the code of a node whose value is a number that a run computes, and of dims with as many elements."""
+        self.integers[node.name] = self._dims[str(node.meta["val"].node.expr)] = code
 
     def numbers_of(self, args: Sequence[Any]) -> list[int]:
         """Integer arguments, or their codes. Raises Refused as `number_of`."""

@@ -13,9 +13,8 @@ from pstranspile.frontends.autodiff.clips import clip_with_optimizer
 from pstranspile.frontends.autodiff.minimize import apply_gradients
 from pstranspile.frontends.autodiff.schedules import COUNTER
 from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.torch import drawn, elements, images, losses, networks, recurrent, tables, tensors
+from pstranspile.frontends.layers.draft import Draft, Refused, Value
+from pstranspile.frontends.torch import elements, images, losses, networks, recurrent, tables, tensors
 from pstranspile.frontends.torch.capture import (
     Captured,
     Guard,
@@ -52,7 +51,7 @@ from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, array_of
 
-_FAMILIES = (drawn, elements, images, losses, networks, recurrent, tables, tensors)
+_FAMILIES = (elements, images, losses, networks, recurrent, tables, tensors)
 """The modules with the readers of operators."""
 
 
@@ -444,7 +443,11 @@ def translated(graph: Captured, model: Any) -> Tracing:
 
     Raises DiagnosticError (`torch-op`) with a finding for every operator that is not translated.
     """
-    arrays = {name: _held(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    fixed = {
+        name: one for name, one in model.named_buffers() if one.is_complex() and name not in graph.changed.values()
+    }
+    tensors = [*model.named_parameters(), *((name, one) for name, one in model.named_buffers() if name not in fixed)]
+    arrays = {name: _held(tensor) for name, tensor in tensors}
     tracing = Tracing(graph, arrays)
     owned = _Owned(model)
     findings = [*owned.hooks(), *_of_all_ranks(model)]
@@ -515,6 +518,11 @@ class _Owned:
         """The first name of the parameter or buffer with this name."""
         return self._names.get(name, name)
 
+    def complex_buffer(self, name: str | None) -> Any:
+        """The buffer of this name if it has complex numbers, else None."""
+        made = None if name is None else dict(self._model.named_buffers(remove_duplicate=False)).get(name)
+        return made if made is not None and made.is_complex() else None
+
     def hooks(self) -> Iterator[Diagnostic]:
         """Errors for hooks on gradients, which a graph does not contain."""
         for name, param in self._model.named_parameters():
@@ -544,7 +552,11 @@ def _title(node: Any) -> str:
 
 def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     value = node.meta["val"]
-    if node.name in graph.parameters or node.name in graph.buffers:
+    complex_buffer = owned.complex_buffer(graph.buffers.get(node.name))
+    if complex_buffer is not None and graph.buffers[node.name] not in graph.changed.values():
+        name = tracing.temp("constant")
+        tracing.known[name] = complex_buffer.detach().cpu().numpy()
+    elif node.name in graph.parameters or node.name in graph.buffers:
         trained = node.name in graph.parameters
         name = owned.name(graph.parameters[node.name] if trained else graph.buffers[node.name])
         if tracing.draft.find(name, 0) is None:
@@ -559,10 +571,6 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
         tracing.shape_of(value, name)
     tracing.names[node.name] = name
 
-
-_ITEM = "it makes a number of Python of what a run computes; the tensor does as well, without .item()"
-_INSTEAD = {"_local_scalar_dense": _ITEM, "item": _ITEM}
-"""What is said of some operators that are not translated."""
 
 _NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
 """Python's operations on sizes that are translated, by function name."""
@@ -585,10 +593,10 @@ def _read(node: Any, tracing: Tracing) -> None:
         for axis in range(len(tracing.dims(value))):
             size = tracing.integer("Mul", size, tracing.size(value, axis))
         tracing.integers[node.name] = size
-    elif not name.startswith(("_assert", "sym_constrain", "_check")):
+    elif not name.startswith(("_assert", "sym_constrain", "sym_storage_offset", "_check")):
         reader = reader_of(name)
         if reader is None:
-            raise Refused(_INSTEAD.get(name.split(".")[0], "it is not translated"))
+            raise Refused("it is not translated")
         reader(node, tracing, tracing.begin(node))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.frontends.layers.draft import Refused
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
 from tests.frontends.onnx.programs import floats, played
@@ -16,7 +17,6 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 helper, from_array = onnx.helper, onnx.numpy_helper.from_array
 from pstranspile.frontends.onnx import importing  # noqa: E402
-from pstranspile.frontends.onnx.graph import Refused  # noqa: E402
 from pstranspile.frontends.onnx.importing import from_onnx  # noqa: E402
 from pstranspile.frontends.onnx.reading import BYTES_A_BYTE, FREE_BYTES, FREE_WORK, Budget  # noqa: E402
 

@@ -189,3 +189,56 @@ def test_what_needs_a_number_of_a_run_is_refused_with_what_to_do(loss, says):
     model = torch.nn.Linear(4, 4)
     with pytest.raises(DiagnosticError, match=rf"test_capture\.py:{says}"):
         pt.trace(model, (torch.randn(ROWS, 4),), loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+class Checked(torch.nn.Module):
+    """A layer whose code has checks of data, in each of the ways that a check is written."""
+
+    def __init__(self, most: float = 1e6):
+        super().__init__()
+        self.layer, self.most = torch.nn.Linear(4, 4), most
+
+    def forward(self, x):
+        made = self.layer(x)
+        if (made.abs() > self.most).any():
+            raise ValueError("it is large")
+        assert torch.isfinite(made).all(), "it is no number"
+        if not (made < self.most).all():
+            message = "it is large"
+            raise ValueError(message)
+        return -torch.distributions.Normal(made, made.tanh().exp()).log_prob(x).mean()
+
+
+def test_checks_that_only_raise_are_passed():
+    made = trained(Checked(), lambda: (torch.randn(ROWS, 4),))
+    assert made.losses_apart() < 1e-12
+    assert made.apart() < 1e-12
+    assert "__bool__" not in torch.Tensor.__dict__
+
+
+def test_a_check_that_raises_is_told():
+    model = Checked(most=0.0)
+    with pytest.raises(DiagnosticError, match="torch-export"):
+        pt.trace(model, (torch.randn(ROWS, 4),), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+class Drawing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        made = self.layer(x)
+        drawn = [torch.empty_like(made).uniform_(2, 3), torch.empty_like(made).normal_(5, 0.01)]
+        drawn.append(torch.empty_like(made).exponential_(0.5))
+        return made.mean() + torch.stack([one.mean() for one in drawn]).sum()
+
+
+def test_numbers_of_a_distribution_are_drawn():
+    model = Drawing()
+    training = pt.trace(model, (torch.randn(500, 4),), optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+    batch = (torch.zeros(500, 4),)
+    first, second = training.train([batch, batch])
+    mean = float(model.layer.bias.detach().mean())
+    assert first != second
+    assert first - mean == pytest.approx(2.5 + 5.0 + 2.0, abs=0.3)

@@ -66,7 +66,17 @@ class Alignment(nn.Module):
         return functional.ctc_loss(scores, labels, steps, sizes, **self.options).mean()
 
 
+class Listed(Alignment):
+    """The labels of all rows are one list."""
+
+    def forward(self, words, labels, steps, sizes):
+        listed = labels.masked_select(torch.arange(labels.shape[1])[None, :] < sizes[:, None])
+        return super().forward(words, listed, steps, sizes)
+
+
 ALIGNMENTS = {
+    "listed": Listed,
+    "listed_each": lambda: Listed(reduction="none", zero_infinity=True),
     "mean": Alignment,
     "sum": lambda: Alignment(reduction="sum"),
     "each": lambda: Alignment(reduction="none", zero_infinity=True),
@@ -90,7 +100,6 @@ def test_label_sequences_beside_torch(name):
     ("loss", "says"),
     [
         (lambda s, y, n, k: functional.ctc_loss(s * 2, y, n, k), "its scores are no log_softmax"),
-        (lambda s, y, n, k: functional.ctc_loss(s, y[0], n, k), "its labels are one list; give a matrix"),
     ],
 )
 def test_an_alignment_that_is_not_translated_is_refused_at_its_line(loss, says):
@@ -169,6 +178,29 @@ class Single(nn.Module):
         return one.square().mean() + (rows[0] * self.line(image[1, :, 0]).sum()).mean()
 
 
+class Unpooled(nn.Module):
+    """The largest elements of overlapping windows, changed and put back where they were."""
+
+    def forward(self, image):
+        found, places = functional.max_pool2d(image, 3, 2, padding=1, return_indices=True)
+        changed = found * torch.arange(found.shape[-1], dtype=found.dtype)
+        lines, kept = functional.max_pool1d(image[:, :, 0], 2, return_indices=True)
+        volumes, held = functional.max_pool3d(image.unsqueeze(1), 2, return_indices=True)
+        made = functional.max_unpool2d(changed, places, 3, 2, padding=1, output_size=image.shape[-2:])
+        made = made + functional.max_unpool1d(lines.sin(), kept, 2)[:, :, None]
+        return made + functional.max_unpool3d(volumes.sin(), held, 2).squeeze(1)
+
+
+class Smoothed(nn.Module):
+    def __init__(self, mode):
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, image):
+        small = functional.interpolate(image, scale_factor=0.6, mode=self.mode, antialias=True)
+        return functional.interpolate(small, size=(7, 3), mode=self.mode, antialias=True, align_corners=True)
+
+
 IMAGES = {
     "adaptive": lambda: Images(nn.AdaptiveAvgPool2d(3), nn.AdaptiveMaxPool2d(2)),
     "average": lambda: Images(nn.AvgPool2d(3, 2, padding=1, count_include_pad=False)),
@@ -195,6 +227,9 @@ IMAGES = {
     "prelu": lambda: Images(nn.PReLU(4)),
     "reflected": lambda: Images(nn.ReflectionPad2d(2), nn.ReplicationPad2d((1, 0, 2, 0))),
     "single": Single,
+    "smoothed_bicubic": lambda: Images(Smoothed("bicubic")),
+    "smoothed_bilinear": lambda: Images(Smoothed("bilinear")),
+    "unpooled": lambda: Images(Unpooled()),
     "transposed": lambda: Images(nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1)),
 }
 

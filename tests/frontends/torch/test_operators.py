@@ -111,6 +111,7 @@ FUNCTIONS = {
     "silu": functional.silu,
     "sin": torch.sin,
     "sinh": lambda a: torch.sinh(a * 0.3),
+    "soft_labels": lambda a: functional.binary_cross_entropy_with_logits(a, torch.sigmoid(a.flip(1)), reduction="none"),
     "softplus": lambda a: functional.softplus(a, 2, 1),
     "sqrt": lambda a: (a * a + 1).sqrt(),
     "square": torch.square,
@@ -245,6 +246,15 @@ MATRICES = {
     "triangles": _triangles,
 }
 MATRICES = {name: _of_three(function) for name, function in MATRICES.items()}
+
+
+def _line_set(a):
+    line = a.mean(0) * 2
+    line[-1] = a.sum()
+    line[0] = 3.0
+    return line
+
+
 INDICES = {
     "accumulate": _accumulated,
     "bucketize": lambda a: a * torch.bucketize(a.detach(), torch.tensor([-0.5, 0.0, 0.5], dtype=a.dtype)),
@@ -279,9 +289,14 @@ INDICES = {
         a.flip(1).scatter_reduce(1, _places(a)[:, :5], a[:, :5], how, include_self=own)
         for how, own in (("mean", False), ("mean", True), ("sum", False))
     ),
+    "scatter_products": lambda a: sum(
+        a.flip(1).scatter_reduce(dim, _places(a)[:, :5], a[:, :5].relu() + a[:, :5], "prod", include_self=own)
+        for dim, own in ((1, False), (1, True), (0, True))
+    ),
     "searchsorted": lambda a: a * torch.searchsorted(a.detach().sort(1)[0], a.detach(), right=True),
     "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
     "set_item": _set,
+    "set_one": lambda a: a * torch.select_scatter(torch.arange(6, dtype=a.dtype), a[0, 0], 0, 2) + _line_set(a),
     "where": lambda a: torch.where(a > 0, a, a * 0.1),
 }
 
