@@ -136,8 +136,8 @@ def aligned(op: Op, function: Callable[[Array, Array], Array]) -> Run:
 
 
 _REUSED = 1 << 14
-"""The least elements of an array whose memory is reused for a result: to make a smaller one takes less time than to find
-out whether the result fits.
+"""The least elements of an array whose memory is reused for a result: to make a smaller one takes less time than to
+find out whether the result fits.
 """
 
 
