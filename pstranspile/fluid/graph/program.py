@@ -19,6 +19,7 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.frontends.layers.draft import FLUID_VERSION, BlockDraft, Draft, Names_, Scopes, Value
+from pstranspile.frontends.script_places import in_script
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import MAIN, STARTUP, Distribution, FrozenMap, Module, Op, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
@@ -320,7 +321,7 @@ class Program(PartInCluster):
         """The program as the bytes of a ProgramDesc."""
         from pstranspile.frontends.program_desc import program_to_bytes
 
-        return program_to_bytes(self.freeze())
+        return program_to_bytes(in_script(self.freeze()))
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:

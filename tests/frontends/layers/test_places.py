@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -108,11 +109,19 @@ def lines_of(ops: tuple[Op, ...]) -> list[str]:
     return [f"{Path(op.location.file).name}:{op.location.line}" if op.location else "none" for op in ops]
 
 
+def here() -> int:
+    """The number of the line that calls this."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
 def test_ops_of_loops_and_operators_have_the_line_that_the_user_wrote() -> None:
     """Frames of Python's own library, such as those of context managers, lie between."""
     model = L.Draft(seed=1)
     number, limit = L.fill_constant(model, [1], "i64", 0), L.fill_constant(model, [1], "i64", 3)
-    first = sys._getframe().f_lineno - 1
+    first = here() - 1
     going = L.less_than(number, limit)
     with L.while_(going):
         L.increment(number)
@@ -127,7 +136,7 @@ def test_ops_added_to_a_program_that_was_read_have_their_own_lines() -> None:
     loss = L.mean(L.fc(L.data(draft, "x", [-1, 3]), 1))
     read = draft_of_module(ps.loads(ps.dumps(draft.module())))
     minimize(L.Value(read, loss.name), SGD(0.1))
-    line = sys._getframe().f_lineno - 1
+    line = here() - 1
     ops = read.module().main.main_block.ops
     by_type = dict(zip((op.type for op in ops), lines_of(ops), strict=True))
     assert by_type["mul"] == by_type["mul_grad"]
