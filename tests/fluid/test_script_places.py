@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,20 @@ def test_a_script_sees_the_attribute_in_the_form_of_fluid(folder: Path) -> None:
     told = (folder / "stdout").read_text()
     assert told.startswith('  File "')
     assert told.rstrip().endswith('nets.py", line 5')
+
+
+def test_a_plan_is_of_the_text_of_the_same_program(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines of scripts are no part of what a program is."""
+    monkeypatch.chdir(folder)
+    text = Path("built/script.ir").read_text()
+    plain = re.sub(r" @[^ ]+:\d+$", "", text, flags=re.MULTILINE)
+    assert plain != text
+    Path("plain.ir").write_text(plain)
+    assert main(["plan", "plain.ir", *JOB, "-o", "plan.txt"]) == 0
+    assert main(["compile", "built/script.ir", *JOB, "--plan", "plan.txt", "-o", "planned"]) == 0
+    assert "plan-mismatch" not in capsys.readouterr().err
 
 
 def test_lines_of_the_script_are_explained_and_named(

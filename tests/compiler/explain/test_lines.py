@@ -17,7 +17,7 @@ from pstranspile.compiler.explain import (
     read_folder,
 )
 from pstranspile.compiler.folders import files_of
-from pstranspile.ir.model import FrozenMap, Location, Module, Origin
+from pstranspile.ir.model import FrozenMap, Location, Module, Origin, Program
 from tests.cluster.data.tables import module as made_in_python
 from tests.compiler.explain.jobs import ALL, TWO, explained
 
@@ -92,7 +92,7 @@ def test_lines_without_ops(line: str, told: str):
 
 def test_programs_without_lines():
     """Programs that are translated from a model of ONNX, for instance."""
-    programs = {}
+    programs: dict[str, Program] = {}
     for name, program in made_in_python().programs.items():
         block = program.main_block
         ops = tuple(op._replace(origin=None) for op in block.ops)
