@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.frontends.layers.draft import Draft, Refused
+from pstranspile.frontends.layers.draft import Refused, TranslatedDraft
 from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, library
 from pstranspile.ir.model import EMPTY, Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
@@ -283,7 +283,7 @@ class Reading:
         version: int,
         size: int = 0,
     ):
-        self.draft = Draft()
+        self.draft = TranslatedDraft()
         self.known = known
         self.version = version
         """The version of ONNX's own operators."""
