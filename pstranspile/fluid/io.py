@@ -431,7 +431,8 @@ def _write_model(
     model = with_heights(model, heights)
     tables = {} if program_only else whole_tables(holder, heights, scope)
     os.makedirs(dirname, exist_ok=True)
-    Path(dirname, filenames[0]).write_bytes(program_to_bytes(in_script(model)))
+    # Paddle 2.x leaves the lines of scripts out of models, Fluid 1.8.5 keeps them
+    Path(dirname, filenames[0]).write_bytes(program_to_bytes(model if together else in_script(model)))
     if program_only:
         return
     if not kept:

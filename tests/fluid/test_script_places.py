@@ -99,6 +99,24 @@ def test_a_saved_model_keeps_the_lines(folder: Path, monkeypatch: pytest.MonkeyP
     assert found_in_order(MADE[:6], made_at(Path("model.ir").read_text()))
 
 
+def test_a_model_of_paddle_2_has_no_lines(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import paddle\n"
+        "paddle.enable_static()\n"
+        'x = paddle.static.data("x", [-1, 3])\n'
+        "guess = paddle.static.nn.fc(x, 1)\n"
+        "executor = paddle.static.Executor()\n"
+        "executor.run(paddle.static.default_startup_program())\n"
+        'paddle.static.save_inference_model("model", [x], [guess], executor)\n'
+    )
+    done = [sys.executable, "-m", "pstranspile.fluid", str(script)]
+    assert subprocess.run(done, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    written = (tmp_path / "model.pdmodel").read_bytes()
+    assert b"fc_0.w_0" in written
+    assert b"train.py" not in written
+
+
 def test_a_script_sees_the_attribute_in_the_form_of_fluid(folder: Path) -> None:
     told = (folder / "stdout").read_text()
     assert told.startswith('  File "')
