@@ -47,19 +47,32 @@ class Ledger:
     """
 
     def __init__(self, plans: Iterable[Plan] = ()):
-        self.parameter_of = {
-            plan.sent_name(s, trainer): s.name
-            for plan in plans
-            for parameter in plan.parameters
-            for s in parameter.slices
-            for trainer in range(plan.trainers)
-        }
+        self.parameter_of: dict[str, str] = {}
+        """The parameter that each gradient is for, by the name under which the gradient is sent."""
+        self.table_of: dict[str, str] = {}
+        """The part of a distributed lookup table that ids are sent for, by the name under which they are sent."""
+        for plan in plans:
+            for trainer in range(plan.trainers):
+                slices = (s for parameter in plan.parameters for s in parameter.slices)
+                self.parameter_of.update((plan.sent_name(s, trainer), s.name) for s in slices)
+            self._know_table(plan)
         self.sent: dict[tuple[str, str, int], Message] = {}
         """The messages that were sent, by source, target and number."""
         self.taken: Counter[tuple[str, str, int]] = Counter()
         self.updates: Counter[str] = Counter()
         self.seen: dict[tuple[int, str], int] = {}
+        """How many updates there were in what a trainer fetched last, by trainer and parameter."""
+        self.looked_up: dict[tuple[int, str], dict[int, int]] = {}
+        """How many updates there were in the rows that a trainer looked up, by trainer and parameter, then by step."""
         self.staleness: list[int] = []
+
+    def _know_table(self, plan: Plan) -> None:
+        table = plan.table
+        for server, ids in enumerate(() if table is None else table.ids_sent):
+            assert table is not None
+            part = self.table_of[ids] = f"{table.name}.pserver_{server}"
+            for trainer in (None, *range(plan.trainers)):
+                self.parameter_of[table.sent_name(trainer, server)] = part
 
     def __call__(self, event: str, message: Message) -> None:
         """Receives every message when it is posted and when it is delivered."""
@@ -70,10 +83,27 @@ class Ledger:
             self.taken[key] += 1
             name = self.parameter_of.get(message.variable)
             if name is not None:
-                self.staleness.append(self.updates[name] - self.seen.get((message.trainer, name), 0))
+                self.staleness.append(self.updates[name] - self._begun_with(message, name))
                 self.updates[name] += 1
         elif event == "deliver" and message.kind in (GET, GET_NOW):
             self.seen[message.trainer, message.variable] = self.updates[message.variable]
+        elif event == "deliver" and message.kind in (LOOKUP, PREFETCH):
+            name = self.table_of.get(message.variable, message.variable)
+            steps = self.looked_up.setdefault((message.trainer, name), {})
+            steps.setdefault(message.step, self.updates[name])
+
+    def _begun_with(self, message: Message, name: str) -> int:
+        """How many updates of a parameter there were in the values from which a trainer made a gradient.
+
+        A trainer may look up the rows of its next step before the gradient of this one arrives.
+        """
+        steps = self.looked_up.get((message.trainer, name), {})
+        own = max((step for step in steps if step <= message.step), default=None)
+        if own is None:
+            return self.seen.get((message.trainer, name), 0)
+        for step in [step for step in steps if step < own]:
+            del steps[step]
+        return steps[own]
 
     def result(self) -> Applied:
         """What became of the gradients of the plans. A gradient counts as applied if it was applied exactly once."""

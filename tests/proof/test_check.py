@@ -28,6 +28,7 @@ from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.report import BITWISE, DIFFERENT, Cause, Report, report_text
 from pstranspile.tools.cli import main
+from tests.sparse import Look, distributed, model
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 
@@ -379,3 +380,26 @@ def test_a_check_prints_no_warnings_of_numpy():
         module = ps.load(str(Path(__file__).parents[2] / "examples" / "transformer_encoder.ir"))
         ps.check(module, ps.Job(pservers=["a:1", "b:1"], trainers=2, mode="async"), steps=1)
     assert [str(each.message) for each in told if issubclass(each.category, RuntimeWarning)] == []
+
+
+@pytest.mark.parametrize("mode", ["async", "half-async"])
+@pytest.mark.parametrize(
+    ("look", "settings"),
+    [
+        (Look(), {"runtime_split_send_recv": False}),
+        (Look(), {"large_tables": "table"}),
+        (distributed(), {}),
+        (distributed(), {"distributed_table": "rows"}),
+    ],
+    ids=["remote", "large", "modulo", "rows"],
+)
+def test_a_lookup_of_rows_is_a_fetch(mode: str, look: Look, settings: dict[str, Any]):
+    """Machines in turn: between a lookup and the gradient of its rows comes at most one of the other trainer's."""
+    module = model([look])
+    result = ps.compile(module, job(2, 2, mode, **settings))
+    report = check(module, job(2, 2, mode, **settings), result=result, steps=6)
+    assert report.holds, report_text(report)
+    assert report.applied is not None
+    parts = sum(len(p.slices) for p in result.plan.parameters) + (2 if result.plan.table is not None else 0)
+    assert report.applied.sent == report.applied.applied == 2 * 6 * parts
+    assert report.applied.stalest == 1
