@@ -16,6 +16,7 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.modes.geo import delta_name
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, trainer_suffix
 from pstranspile.proof.compare import PreciseComparison, Snapshot, plain
+from pstranspile.proof.entering import taken_rows
 from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
 from pstranspile.proof.replay import (
     BY_ID,
@@ -248,7 +249,7 @@ class SyncReplay(Replay):
 
     def _on_servers(self, result: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
         """Runs the second half on the whole variables of the servers."""
-        gradients = _means(half, runs, self.rounded)
+        gradients = self._means(half, runs)
         self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
         values = self.whole(kept_of(half, half.second))
         own = {name for name in values if self.before.release(name)} if not self.rounded else set[str]()
@@ -276,6 +277,15 @@ class SyncReplay(Replay):
                 place = f"pserver_{number}", table.name
                 rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
                 result[place] = updates.update_table(self.before[place], total, rate, number)
+
+    def _means(self, half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
+        """The means of the trainers' gradients by name, without the rows that large tables drop."""
+        result = _means(half, runs, self.rounded)
+        for owned in owned_slices(half.plan) if half.plan is not None else ():
+            name, table = owned.parameter.gradient, self.choosing.get((owned.server, owned.slice.name))
+            if table is not None and isinstance(gradient := result.get(name), SelectedRows):
+                result[name] = taken_rows(table.copy(), gradient, owned.slice.start)
+        return result
 
     def not_rounded(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
@@ -322,11 +332,12 @@ class SyncReplay(Replay):
             if len(parameter.slices) < 2 or not places & bad:
                 continue
             if parameter.gradient not in gradients:  # dense ones are not kept, as they are rarely asked for
-                gradients = _means(updates.half, self._runs(updates.half, step))
+                gradients = self._means(updates.half, self._runs(updates.half, step))
             gradient = gradients[parameter.gradient]
             other, left = self._sliced(parameter, gradient, updates, step)
             shifted = [self._sliced(parameter, one, updates, step)[0] for one in _both_ways(gradient)]
-            if all(self._rounds(place, now[place], value, shifted) for place, value in other.items() if place in now):
+            compared = [place for place in other if place in now and not self._by_row(place)]
+            if all(self._rounds(place, now[place], other[place], shifted) for place in compared):
                 if left:
                     self.shown[parameter.name] = NO_ROWS
                 elif updates.uses_norm(parameter.name):
@@ -458,6 +469,7 @@ class AsyncReplay(EventReplay):
         updates: SliceUpdates,
         owned: Owned,
         gradient: Value,
+        piece: Value,
         step: int,
         counters: Mapping[str, Value],
         changed: Mapping[Place, Value],
@@ -465,9 +477,10 @@ class AsyncReplay(EventReplay):
         """Records why the update of a slice differs by design from the source's update of the whole parameter, if it
         does.
 
-        `changed` are the values on the server after the update, by place.
+        `piece` is what the slice takes of the gradient, and `changed` are the values on the server after the update, by
+        place.
         """
-        name, piece = owned.parameter.name, piece_of(gradient, owned.slice)
+        name = owned.parameter.name
         left = isinstance(piece, SelectedRows) and not len(piece.rows)
         if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
             return
@@ -609,13 +622,16 @@ class _Window:
         if gradient is None:
             return
         piece = piece_of(gradient, owned.slice)
+        table = self.replay.choosing.get((owned.server, owned.slice.name))
+        if table is not None and isinstance(piece, SelectedRows):
+            piece = taken_rows(table, piece)
         counters = self.replay.counted(owned.server, self.replay.start)
         backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
         moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
         changed = self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved)
         self.now.update(changed)
         if len(self.replay.feeds) == 1:
-            self.replay.show(self.replay.updates[name], owned, gradient, self.step, counters, changed)
+            self.replay.show(self.replay.updates[name], owned, gradient, piece, self.step, counters, changed)
 
     def _backup(self, trainer: int, owned: Owned) -> Place:
         return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"
