@@ -1,4 +1,4 @@
-"""The rows of gradients that large tables take, where rules say after how many gradients a row enters, or how likely."""
+"""The rows of gradients that large tables take, whose rules say when a row enters."""
 
 from __future__ import annotations
 

@@ -384,6 +384,9 @@ class Replay(ABC):
     single = ROUGH
     """The tolerance in single precision, relative to a value and to the largest change in a step."""
 
+    exchanges = 0
+    """The number of exchanges that were due in the steps, in mode geo."""
+
     part = 1.0
     """The factor of the gradients with which the backward pass on a trainer begins."""
 

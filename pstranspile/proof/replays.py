@@ -743,7 +743,7 @@ class GeoReplay(EventReplay):
         self.trainers = range(len(self.feeds))
         self.old = {(t, name): own_copy(self.before[f"trainer_{t}", name]) for t in self.trainers for name in names}
         self.touched: dict[tuple[int, str], list[Value]] = {}
-        self.since = 0
+        self.since = self.exchanges = 0
         geo = self.made.plan.geo
         assert geo is not None
         self.every = geo.need_push_nums
@@ -796,6 +796,7 @@ class GeoReplay(EventReplay):
                 self._take_over(result, trainer, self.slices[place], value)
         if due:
             self.since = 0
+            self.exchanges += 1
 
     def _delta(self, result: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
         """The change of a parameter on a trainer since the last exchange, divided by the number of trainers.
@@ -847,13 +848,38 @@ def replay_of(given: Given, cluster: Cluster) -> Replay:
 class ReplayResult(NamedTuple):
     """The result of a replay.
 
-    `problems` are sentences about differences, `shown` the reasons for differences by design, by variable, and
-    `verdicts` the verdicts in the precision of the replay.
+    `problems` are sentences about differences, `shown` the reasons for differences by design, by variable, `verdicts`
+    the verdicts in the precision of the replay, and `exchanges` the number of exchanges in mode geo.
     """
 
     problems: Sequence[str]
     shown: Mapping[str, str]
     verdicts: Sequence[Verdict] = ()
+    exchanges: int = 0
+
+
+def result_of(replay: Replay, verdicts: Sequence[Verdict] = ()) -> ReplayResult:
+    """The result of a replay that has come to its end."""
+    return ReplayResult(replay.problems, replay.shown, verdicts, replay.exchanges)
+
+
+def waits_for_nobody(plan: Plan) -> bool:
+    """Whether servers take what comes when it comes, so that another order of events gives other values."""
+    return plan.geo is not None or settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
+
+
+def held_in_order(given: Given, schedule: int, ledger: Ledger) -> list[str]:
+    """Replays every step of the cluster against the source program, in the order of events that a seed gives.
+
+    Returns the problems, those with gradients in `ledger` too, each with the number of the order.
+    """
+    single, cluster = SingleMachine(given), start_cluster(given, schedule, watch=False)
+    replay = replay_of(given, cluster)
+    cluster.network.observe(ledger)
+    train_both(single, ClusterValues(given.made, cluster, single.start), None, replay)
+    cluster.finish()
+    replay.end()
+    return [f"schedule {schedule}: {problem}" for problem in (*replay.problems, *ledger.problems(restarts=False))]
 
 
 def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
@@ -867,4 +893,4 @@ def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Sce
     train_both(single, values, None if verdicts is None else precise.look, replay)
     cluster.finish()
     replay.end()
-    return ReplayResult(replay.problems, replay.shown, precise.settled())
+    return result_of(replay, precise.settled())

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.machines.asynchronous import AsynchronousServer
+from pstranspile.cluster.machines.network import Scheduler
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import (
     SGD,
@@ -403,3 +405,35 @@ def test_a_lookup_of_rows_is_a_fetch(mode: str, look: Look, settings: dict[str, 
     parts = sum(len(p.slices) for p in result.plan.parameters) + (2 if result.plan.table is not None else 0)
     assert report.applied.sent == report.applied.applied == 2 * 6 * parts
     assert report.applied.stalest == 1
+
+
+@pytest.mark.parametrize("mode", ["async", "half-async", "geo"])
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_other_orders_of_modes_that_wait_for_nobody_are_held_to_the_source(make: Any, mode: str):
+    """They end differently, which the mode allows; each step of each order follows from the values before it."""
+    told: list[str] = []
+    report = check(
+        make(), job(2, 2, mode), schedules=3, progress=lambda what, done, of: told.append(f"{what} {done}/{of}")
+    )
+    assert report.holds, report_text(report)
+    assert (report.schedules, report.replayed) == (3, True)
+    assert "the same holds in 3 other schedules" in report_text(report)
+    assert {f"orders of events {number}/3" for number in (1, 2, 3)} <= {*told}
+
+
+@pytest.mark.parametrize("mode", ["async", "geo"])
+def test_what_goes_wrong_in_one_order_alone_is_found(mode: str, monkeypatch: pytest.MonkeyPatch):
+    """A server that loses its first gradient whenever the events are not in turn."""
+    take = AsynchronousServer.on_send
+
+    def losing(self: AsynchronousServer, message: Any) -> None:
+        if type(self.network.scheduler) is Scheduler or self.updates:
+            take(self, message)
+        else:
+            self.count_update()
+
+    monkeypatch.setattr(AsynchronousServer, "on_send", losing)
+    report = check(dense(), job(2, 2, mode), schedules=2)
+    assert not report.holds
+    assert report.wrong
+    assert all(line.startswith("schedule ") for line in report.wrong)
