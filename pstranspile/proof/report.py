@@ -226,6 +226,12 @@ class Report(NamedTuple):
         return not self.learnt and not any(verdict.kind in ("loss", "result") for verdict in self.verdicts)
 
     @property
+    def by_uneven_shares(self) -> bool:
+        """Whether nothing else is known to make values differ than shares of other sizes that count the same."""
+        differs = self.promised and bool(self.different) and not self.causes
+        return differs and 0 < self.uneven <= self.different[0].first
+
+    @property
     def lost(self) -> bool:
         """Whether gradients were lost, or applied more than once, by servers that wait for nobody."""
         return self.applied is not None and self.applied.applied != self.applied.sent
@@ -324,7 +330,7 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
         lines.append(f"not in double precision, so {ROUGH:.0e} is taken for rounding: {report.single_precision}")
     if report.by_gradients and not report.different:
         lines.append("what differs by more is rounding, too: gradients of whole batches are the means of their shares'")
-    lines += [report.shares] if report.shares and not _by_uneven_shares(report) else []
+    lines += [report.shares] if report.shares and not report.by_uneven_shares else []
     if report.end:
         lines += [] if _is_verdict_of_end(report) else [report.end]
         lines.append("the steps before that one are compared")
@@ -378,16 +384,10 @@ def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
             yield f"  instead: {cause.instead}"
     if len(report.causes) > most:
         yield f"and {counted(len(report.causes) - most, 'more cause')}{hint}"
-    if _by_uneven_shares(report):
+    if report.by_uneven_shares:
         yield f"the cause is uneven shares: {report.shares}"
     elif report.promised and report.different and not report.causes:
         yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
-
-
-def _by_uneven_shares(report: Report) -> bool:
-    """Whether nothing else is known to make values differ than shares of other sizes that count the same."""
-    differs = report.promised and bool(report.different) and not report.causes
-    return differs and 0 < report.uneven <= report.different[0].first
 
 
 def _code(location: str) -> str:

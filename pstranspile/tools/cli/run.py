@@ -110,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
         with closing(Session(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])
             session.start()
-            keeping.begins()
+            keeping.begins(left=session.first < session.count)
             values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:

@@ -89,6 +89,7 @@ def test_processes_start_as_one_machine(mode: str):
     source = module(5)
     servers = {key: value[:1] if key == "pservers" else value for key, value in JOBS[mode].items()}
     made = ps.launch(ps.compile(source, ps.Job(trainers=2, **servers)), STILL)
+    assert repr(made) == "<Launched: 2 trainers, 1 step; 2 parameters>"
     np.testing.assert_array_equal(made.parameters["w"], alone(source)[0])
 
 

@@ -119,6 +119,7 @@ def test_it_starts_where_one_machine_starts(nodes: Any):
     ps.run(d.module()[STARTUP], scope=scope)
     made = launch(ps.compile(d.module(), ps.Job(pservers=["a:1"], trainers=2)), still, cpus=0.5)
     np.testing.assert_array_equal(made.parameters["w"], scope["w"])
+    assert repr(made) == "<Launched on Ray: 2 trainers, 1 step; 2 parameters>"
 
 
 def test_machines_are_seen_at_work(nodes: Any, data: ps.Data, tmp_path: Path):
