@@ -20,6 +20,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import AsyncCommunicator
 from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
+from pstranspile.cluster.machines.shared_seed import shared_seed
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.server_checkpoints import VARIABLE
@@ -118,10 +119,9 @@ class Machine:
         """
         job = self.compiled.job
         roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
-        seeded = any(role.startup.random_seed for role in roles.values())
         cluster = Cluster(
             roles,
-            seed=None if seeded else int(self.hash[:15], 16) | 1,
+            seed=shared_seed(roles, None, lambda: int(self.hash[:15], 16)),
             distributed_vars=self.compiled.distributed_vars,
             settings=communicator_settings(self.flags, job),
         )

@@ -22,6 +22,7 @@ from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_
 from pstranspile.ir.model import EMPTY
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays, same_bits
+from pstranspile.proof.entering import chooses_rows
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.workload import Given
@@ -383,6 +384,9 @@ class Replay(ABC):
     single = ROUGH
     """The tolerance in single precision, relative to a value and to the largest change in a step."""
 
+    exchanges = 0
+    """The number of exchanges that were due in the steps, in mode geo."""
+
     part = 1.0
     """The factor of the gradients with which the backward pass on a trainer begins."""
 
@@ -404,6 +408,8 @@ class Replay(ABC):
         }
         self.start: Snapshot = {}
         self.before = MachineValues(self.origin)
+        self.choosing: dict[Place, LargeTable] = {}
+        """The large tables before the step that do not take every row of a gradient."""
 
     # what machines hold
 
@@ -420,6 +426,8 @@ class Replay(ABC):
         are empty afterwards.
         """
         self.before = values_kept(self.layout, self.origin, self.live(), [wanted, self.before], self.start)
+        held = ((place, self.scopes[place[0]].get(place[1])) for place in self.origin)
+        self.choosing = {place: value.copy() for place, value in held if chooses_rows(value)}
 
     def begin(self, start: Snapshot) -> None:
         """Checks before the first step that every machine starts with the initial values of the single machine."""

@@ -42,6 +42,7 @@ from pstranspile.cluster.machines.rings import (
 from pstranspile.cluster.machines.rpc import counts_steps, make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, exchanges_messages, is_collective
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
+from pstranspile.cluster.machines.shared_seed import shared_seed
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Forms, Trainer, link_to, number_list, sends_values, text_list
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, cluster_of, error, listed, raise_errors
@@ -478,9 +479,7 @@ class Cluster:
         self.network = Network(self.scheduler)
         self.library = Library()
         serving, training = by_kind(roles)
-        self.seed = seed
-        if seed is None and not any(role.startup.random_seed for role in roles.values()):
-            self.seed = secrets.randbits(63) | 1  # the same seed for all machines
+        self.seed = shared_seed(roles, seed, lambda: secrets.randbits(63))
         self.folder = folder = os.fspath(folder)
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
