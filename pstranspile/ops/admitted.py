@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pstranspile.ir.attributes import AttrValue, Floats, Ints, Longs
 from pstranspile.ir.types import DType
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Attrs
-    from pstranspile.ops.schema import AttrSpec
 
 
 class Limits(NamedTuple):
@@ -74,6 +73,26 @@ class ElementType(NamedTuple):
 Admitted = Limits | AxisOf | ElementType
 """What a declaration states about the values of an attribute."""
 
+
+class Stated(Protocol):
+    """What is read of an attribute's declaration."""
+
+    @property
+    def default(self) -> AttrValue | None:
+        """The value of an op that does not carry the attribute."""
+        ...
+
+    @property
+    def among(self) -> tuple[str, ...]:
+        """The texts that the attribute may be; empty: any."""
+        ...
+
+    @property
+    def admitted(self) -> Admitted | None:
+        """What other values it may have; None: any."""
+        ...
+
+
 _ELEMENT_TYPES = frozenset(dtype.value for dtype in DType)
 
 
@@ -83,7 +102,7 @@ def _numbers(value: AttrValue | None) -> tuple[float, ...]:
     return (value,) if isinstance(value, int | float) else ()
 
 
-def refusals(attrs: Attrs, specs: Mapping[str, AttrSpec]) -> Iterator[tuple[str, str]]:
+def refusals(attrs: Attrs, specs: Mapping[str, Stated]) -> Iterator[tuple[str, str]]:
     """(attribute, reason) for every attribute with a value that its declaration does not admit, whatever the op is fed.
 
     An attribute that the op does not carry has its default, which is compared with nothing but other attributes.
@@ -97,7 +116,7 @@ def refusals(attrs: Attrs, specs: Mapping[str, AttrSpec]) -> Iterator[tuple[str,
 
 
 def _refusal(
-    name: str, value: AttrValue | None, spec: AttrSpec, attrs: Mapping[str, AttrValue], specs: Mapping[str, AttrSpec]
+    name: str, value: AttrValue | None, spec: Stated, attrs: Mapping[str, AttrValue], specs: Mapping[str, Stated]
 ) -> str:
     if spec.among:
         if isinstance(value, str) and value not in spec.among:
@@ -124,7 +143,7 @@ def _refusal(
     return ""
 
 
-def ranked(specs: Mapping[str, AttrSpec]) -> tuple[tuple[str, AxisOf], ...]:
+def ranked(specs: Mapping[str, Stated]) -> tuple[tuple[str, AxisOf], ...]:
     """The attributes that name dims of an input."""
     return tuple((name, spec.admitted) for name, spec in specs.items() if isinstance(spec.admitted, AxisOf))
 
