@@ -532,7 +532,7 @@ declare_gradient(
 declare(
     "expand",
     "X ExpandTimes? expand_times_tensor*? -> Out",
-    {"expand_times": within(ints(), 1)},
+    {"expand_times": ints()},
     numbers="moved",
     doc="Out = X repeated expand_times along each dim",
 )
