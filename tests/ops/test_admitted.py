@@ -83,7 +83,7 @@ WRONG = [
     ('prelu(X=%x, Alpha=%z) -> Out=%y {mode="foo"}', "mode is 'foo', it must be one of 'all', 'channel', 'element'"),
     ("clip_by_norm(X=%x) -> Out=%y {max_norm=-1.0}", "max_norm is -1, it must be above 0"),
     ("mul(X=%x, Y=%x) -> Out=%y {x_num_col_dims=0}", "x_num_col_dims is 0, it must be at least 1"),
-    ("top_k(X=%x) -> Out=%y, Indices=%z {k=0}", "k is 0, it must be at least 1"),
+    ("top_k(X=%x) -> Out=%y, Indices=%z {k=0}", "k is 0, but X is f32[-1, 6]"),
     ("lrn(X=%many) -> Out=%y, MidOut=%z {n=0}", "n is 0, it must be at least 1"),
     (
         "unfold(X=%many) -> Y=%y {kernel_sizes=[1], strides=[1, 1], paddings=[0, 0, 0, 0], dilations=[1, 1]}",

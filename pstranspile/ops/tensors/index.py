@@ -230,7 +230,7 @@ shape_rule("shard_index")(outputs_like(Out="X"))
 declare(
     "top_k",
     "X K? -> Out Indices",
-    {"k": within(1, 1)},
+    {"k": 1},
     constant=True,
     doc="Out = the k largest elements of each row, Indices = where they were",
 )
@@ -248,7 +248,7 @@ declare(
 def _top_k(op: Op, types: Types) -> Types:
     x = one(types, "X")
     dims = (*x.shape[:-1], -1 if "K" in types else int_attr(op, "k"))
-    if 0 <= x.shape[-1] < dims[-1]:
+    if 0 <= x.shape[-1] < dims[-1] or ("K" not in types and dims[-1] < 1):
         raise ShapeError(f"k is {dims[-1]}, but X is {describe(x)}", "X")
     return {
         "Out": (TensorType(x.dtype, dims, x.lod_level),),
