@@ -359,7 +359,7 @@ class Session:
 
     def _write(self, folder: Path) -> None:
         from pstranspile.compiler.folders import files_of
-        from pstranspile.frontends.script_places import with_script_places
+        from pstranspile.frontends.python_places import with_script_places
         from pstranspile.ops.textual import print_module
         from pstranspile.runtime.files.outputs import require_own, write_output, write_outputs
 

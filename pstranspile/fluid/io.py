@@ -55,7 +55,7 @@ from pstranspile.fluid.running.distributed_io import (
     with_own_lookups,
 )
 from pstranspile.fluid.running.large import load_tables, set_whole_values, whole_values
-from pstranspile.frontends.script_places import in_script
+from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.warned import warn

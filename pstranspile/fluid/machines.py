@@ -16,11 +16,10 @@ from queue import Empty, Queue
 from threading import Thread, current_thread, main_thread
 from typing import Any
 
-from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.cluster import Cluster, shared_seed
 from pstranspile.cluster.machines.communicator import AsyncCommunicator
 from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
-from pstranspile.cluster.machines.shared_seed import shared_seed
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.server_checkpoints import VARIABLE

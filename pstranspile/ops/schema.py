@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
 from pstranspile.ir.model import EMPTY, Attrs, FrozenMap, Slots
-from pstranspile.ops.admitted import Admitted, AxisOf, ElementType, Limits
+from pstranspile.ops.attributes import Admitted, AxisOf, ElementType, Limits
 from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
-from pstranspile.ops.admitted import AxisOf, ranked, wrong_axis
-from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.attributes import AxisOf, int_attr, ranked, wrong_axis
 from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, Slicing, require_own
 

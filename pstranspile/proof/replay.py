@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_
 from pstranspile.ir.model import EMPTY
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays, same_bits
-from pstranspile.proof.entering import chooses_rows
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.workload import Given
@@ -605,3 +604,25 @@ def close(value: Value, wanted: Value, before: Value = None, floor: Any = 0.0, s
     change = moved(b, c) if c is not None else 0.0
     part = PRECISE if a.dtype == "float64" else single
     return bool((np.abs(a - b) <= part * (np.abs(b) + change) + floor).all())
+
+
+# The rows of gradients that large tables take, whose rules say when a row enters.
+
+
+def chooses_rows(value: Any) -> TypeGuard[LargeTable]:
+    """Whether a value is a large table that does not take every row of a gradient."""
+    return isinstance(value, LargeTable) and (value.rules.enter_after > 1 or value.rules.enter_chance < 1)
+
+
+def taken_rows(table: LargeTable, gradient: SelectedRows, start: int = 0) -> SelectedRows:
+    """The gradient without the rows that the table, which holds the ids from `start` on, drops in an update.
+
+    The table counts the update; its rows keep their values. Rows of other ids stay in the gradient.
+    """
+    ids = gradient.rows - start
+    inside = (ids >= 0) & (ids < table.height)
+    distinct = np.unique(ids[inside])
+    _, kept = table.enter(distinct)
+    table.end_update()
+    stay = ~inside | np.isin(ids, distinct[kept])
+    return gradient._replace(rows=gradient.rows[stay], value=gradient.value[: len(ids)][stay])

@@ -16,7 +16,6 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.modes.geo import delta_name
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, trainer_suffix
 from pstranspile.proof.compare import PreciseComparison, Snapshot, plain
-from pstranspile.proof.entering import taken_rows
 from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
 from pstranspile.proof.replay import (
     BY_ID,
@@ -29,6 +28,7 @@ from pstranspile.proof.replay import (
     close,
     owned_slices,
     piece_of,
+    taken_rows,
 )
 from pstranspile.proof.report import OWN_NORM, Applied, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both

@@ -7,7 +7,7 @@ import pstranspile as ps
 from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ops import all_schemas
-from pstranspile.ops.admitted import Limits, refusals
+from pstranspile.ops.attributes import Limits, refusals
 from pstranspile.ops.textual import parse
 
 HEAD = """ir 1

@@ -9,10 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.cluster import Cluster, shared_seed
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.server import listening_op, mode_of
-from pstranspile.cluster.machines.shared_seed import shared_seed
 from pstranspile.compiler.folders import load_role, report_changed, roles_in
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends.loading import LARGEST, Report

@@ -18,7 +18,7 @@ from pstranspile.ir.model import EMPTY, Attrs, Block, Op, TensorType, Var
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, KIND_TEXT, declared_here, role_text, var_text, word
 from pstranspile.ir.types import RUN_BY_FLUID, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of, with_defaults
-from pstranspile.ops.admitted import refusals
+from pstranspile.ops.attributes import refusals
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pstranspile.fluid.graph.values import Numbers, VarType, dtype_of, kind_of, vartype_of
 from pstranspile.frontends.layers.draft import whole_dim
-from pstranspile.frontends.script_places import in_script
+from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.attributes import kind_of as kind_of_value
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType

@@ -19,7 +19,7 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.frontends.layers.draft import FLUID_VERSION, BlockDraft, Draft, Names_, Scopes, Value
-from pstranspile.frontends.script_places import in_script
+from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import MAIN, STARTUP, Distribution, FrozenMap, Module, Op, TensorType
 from pstranspile.ir.model import Block as FrozenBlock

@@ -9,7 +9,7 @@ from math import isfinite
 from operator import index, is_
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
-from pstranspile.frontends.layers.calling import calling_place
+from pstranspile.frontends.python_places import calling_place
 from pstranspile.ir.attributes import (
     PYTHON_TYPES,
     AttrKind,

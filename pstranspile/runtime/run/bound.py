@@ -14,7 +14,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
 from pstranspile.ops import facts_of, schema_of, with_defaults
-from pstranspile.ops.admitted import refusals
+from pstranspile.ops.attributes import refusals
 from pstranspile.ops.offered import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot
 from pstranspile.ops.shapes import ShapeError, Types, axes_of, fits, infer_types, require_axes

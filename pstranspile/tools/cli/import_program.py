@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or Reported."""
     from pstranspile.frontends.loading import of_python, only_initialises
-    from pstranspile.frontends.script_places import with_script_places
+    from pstranspile.frontends.python_places import with_script_places
     from pstranspile.ops.textual import print_module
 
     imported = _from_onnx(parser, options)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.types import DTYPES
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.tokens import Piece, pieces
-from pstranspile.tools.lsp.values import Span
+from pstranspile.tools.lsp.values import Piece, Span, pieces
 
 TYPES = (
     "namespace",

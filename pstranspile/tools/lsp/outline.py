@@ -10,8 +10,7 @@ from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.layout import BLANKS, begins_statement, cut_comment, is_head, statement_length
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import STORAGE_CLASSES
-from pstranspile.tools.lsp.tokens import Piece, pieces
-from pstranspile.tools.lsp.values import Fold, Span
+from pstranspile.tools.lsp.values import Fold, Piece, Span, pieces
 
 # The outline that an editor shows beside a program: its programs, their blocks, and what these hold.
 

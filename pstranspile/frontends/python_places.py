@@ -1,4 +1,6 @@
-"""The line of a user's Python that calls this package, which is the place of the ops that the call makes."""
+"""The lines of Python files that made ops: found while an op is made, and kept as places that texts and ProgramDescs
+state.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import sysconfig
 from functools import cache, lru_cache
 from pathlib import Path
 
-from pstranspile.ir.model import MAIN, Location, Origin
+from pstranspile.ir.model import MAIN, Location, Module, Op, Origin, Program
 
-_OURS = str(Path(__file__).parents[2]) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep
 """The folder of this package."""
 
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
@@ -56,3 +58,35 @@ def calling_place(block: int) -> Origin | None:
 def _made_at(file: str, line: int, block: int) -> Origin:
     """One value for all ops of a line, which is quicker than one for each."""
     return Origin(MAIN, block, -1, Location(file, line))
+
+
+# Places in scripts.
+
+
+def with_script_places(module: Module, ending: str = "") -> Module:
+    """The module whose programs state the lines that made their ops, as `in_script` has them."""
+    return module.with_programs({name: in_script(program, ending) for name, program in module.programs.items()})
+
+
+def in_script(program: Program, ending: str = "") -> Program:
+    """The program whose ops state the line of the file that made them as a place in a script.
+
+    `ending` is that of the names of the files which are scripts: the lines of others, such as those of a program's
+    text, stay what they are.
+    """
+    known: dict[Location, Location] = {}
+    blocks = [block._replace(ops=tuple([_placed(op, ending, known) for op in block.ops])) for block in program.blocks]
+    return program._replace(blocks=tuple(blocks))
+
+
+def _placed(op: Op, ending: str, known: dict[Location, Location]) -> Op:
+    origin = op.origin
+    place = origin.location if origin is not None else None
+    if origin is None or place is None or not place.line or place.script is not None:
+        return op
+    if not place.file.endswith(ending):
+        return op
+    made = known.get(place)
+    if made is None:
+        made = known[place] = Location(place.file, script=Location(place.file, place.line))
+    return op._replace(origin=origin._replace(location=made))
