@@ -200,15 +200,20 @@ def _name(piece: Piece) -> str:
 
 
 def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
-    """The programs in which a name can mean the same variable: all of them if it is kept, else its own."""
+    """The programs in which a name can mean the same variable: all of them if it is kept, else its own. Blocks that a
+    wrong bracket or head has put outside of programs count as parts of theirs.
+    """
     declared = outline.declaration(named.name, named.span.line)
     here = outline.section_at(named.span.line)
     if here is None:
         return
     kept = declared is not None and declared.storage in ("param", "state")
+    end = -1
     for section in outline.sections:
-        if section.block < 0 and (kept or section.program == here.program):
-            yield section.first, section.last
+        if section.first > end:
+            end = section.last
+            if kept or section.program == here.program:
+                yield section.first, section.last
 
 
 def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[Span]:
