@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.cost.jobs import PlanCost, Sweep, cost, sweep
     from pstranspile.compiler.diff import diff
+    from pstranspile.compiler.explain.placement import Placement, why
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
     from pstranspile.compiler.plan.edited import PlanFile, load_plan, parse_plan
@@ -68,6 +69,7 @@ _API = {
     "PlanCost": "compiler.cost.jobs:PlanCost",
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
+    "Placement": "compiler.explain.placement:Placement",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
     "Role": "ir.model:Role",
@@ -105,6 +107,7 @@ _API = {
     "simulate": "cluster.machines.simulate:simulate",
     "sweep": "compiler.cost.jobs:sweep",
     "verify": "compiler.verify:verify",
+    "why": "compiler.explain.placement:why",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
@@ -129,6 +132,7 @@ __all__ = [
     "Op",
     "OpRole",
     "Part",
+    "Placement",
     "Plan",
     "PlanCost",
     "PlanFile",
@@ -169,6 +173,7 @@ __all__ = [
     "simulate",
     "sweep",
     "verify",
+    "why",
 ]
 
 

@@ -66,6 +66,7 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "simulate": (ps.simulate, {"result": COMPILED}),
     "sweep": (ps.sweep, {"module": MODULE, "job": JOB}),
     "verify": (ps.verify, {"module": MODULE}),
+    "why": (ps.why, {"compiled": COMPILED, "variable": "w"}),
 }
 """By name: what is called, and right arguments where it needs some."""
 

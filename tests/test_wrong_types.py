@@ -115,6 +115,8 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "pserver": ("text", COMPILED.pserver),
     "check": ("module", lambda value: check(value, JOB)),
     "cost": ("compiled", ps.cost),
+    "why": ("compiled", lambda value: ps.why(value, "w")),
+    "why, variable": ("text", lambda value: ps.why(COMPILED, value)),
     "sweep": ("module", lambda value: ps.sweep(value, JOB)),
     "sweep, job": ("job", lambda value: ps.sweep(MODULE, value)),
     "check, plan": ("None", lambda value: check(MODULE, JOB, steps=1, plan=value)),

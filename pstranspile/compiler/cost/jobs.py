@@ -120,7 +120,7 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     total = dict.fromkeys(plan.pservers, 0.0)
     lookups = lookups_of(program, batch_rows)
     for parameter in plan.parameters if plan.pservers else ():
-        of_rows = _moved(parameter, lookups, batch_rows, counts)
+        of_rows = moved_of(parameter, lookups, batch_rows, counts)
         row = row_width(parameter.shape) * parameter.dtype.size
         for part in parameter.slices:
             slices[part.endpoint] += 1
@@ -130,7 +130,10 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     return PlanCost(plan, batch_rows, counts is not None, servers)
 
 
-def _moved(parameter: PlannedParameter, lookups: Mapping[str, int], batch_rows: int, counts: IdCounts | None) -> Moved:
+def moved_of(
+    parameter: PlannedParameter, lookups: Mapping[str, int], batch_rows: int, counts: IdCounts | None
+) -> Moved:
+    """The bytes that a parameter of a plan moves in a step of a trainer."""
     return moved_by(
         parameter.name,
         TensorType(parameter.dtype, parameter.shape),
@@ -200,7 +203,7 @@ def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts 
     for parameter in plan.parameters:
         if not parameter.sparse:
             continue
-        moved = _moved(parameter, lookups, rows, counts)
+        moved = moved_of(parameter, lookups, rows, counts)
         width = row_width(parameter.shape) * parameter.dtype.size + ID
         share = width * (2 if parameter.prefetched else 1)
         for part in parameter.slices:

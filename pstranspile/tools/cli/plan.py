@@ -48,11 +48,31 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"{other} is for a plan; what --cost prints is no plan")
     if options.sweep and (options.output is not None or options.against is not None or options.cost or options.plan):
         parser.error("--sweep is for a job whose numbers of machines vary, and prints no plan")
+    if options.why is not None and (options.output or options.against or options.cost or options.sweep):
+        parser.error("--why asks for one variable; what it prints goes with no -o, --against, --cost or --sweep")
     numbers = _swept(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
     with errors_as_json(options.json):
+        if options.why is not None:
+            return _why(parser, options)
         return _sweep(options, numbers) if numbers else _plan(options)
+
+
+def _why(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Prints the reasons for the place of a variable; wrong usage for one that is on no server. Raises DiagnosticError
+    or Reported.
+    """
+    result = compiled(options, load_with_job(options), link=False)
+    from pstranspile.compiler.explain import Unknown
+    from pstranspile.compiler.explain.placement import placement_json, why
+
+    try:
+        found = why(result, options.why)
+    except Unknown as problem:
+        parser.error(f"--why: {problem}")
+    sys.stdout.write(json_text(placement_json(found)) if options.json else f"{found}\n")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers 2 --trainers 2 -o net.plan",
             "net.ir --config job.toml --json",
             "net.ir --config job.toml --set split_method=cost --set id_counts=ids.json --cost",
+            "net.ir --pservers 2 --trainers 2 --why fc_0.w_0",
             "net.ir --config job.toml --against out",
             "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
         ],
@@ -93,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         help="print what a step costs with other numbers of machines instead of the plan: pservers=1..8 trainers=2,4,8",
+    )
+    group.add_argument(
+        "--why",
+        metavar="VAR",
+        help="print why a parameter, slice, gradient or optimizer state is where it is, and what it would cost "
+        "on other servers, instead of the plan",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
     return parser
