@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
@@ -21,6 +21,9 @@ from pstranspile.ir.model import Module, Op, Program, TensorType
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.work import bytes_of
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.plan.edited import PlanFile
 
 
 class ServerCost(NamedTuple):
@@ -278,6 +281,89 @@ def cost_json(cost: PlanCost) -> dict[str, Any]:
         "machines": [machine._asdict() for machine in cost.machines],
         "loops": cost.loops,
     }
+
+
+# Two plans of a program: what changes in cost.
+
+
+OF_MEAN = "of the mean"
+"""The unit of a ratio to the mean of all servers."""
+
+
+class CostChange(NamedTuple):
+    """A figure of a step that another plan changes, in `unit`; None where a plan has no such machine."""
+
+    figure: str
+    before: float | None
+    after: float | None
+    unit: str = "bytes"
+
+
+def cost_under(compiled: Compiled, plan: PlanFile, *, by_id: bool) -> PlanCost | None:
+    """The cost that a plan of another job has for the program of a compiled one, for the same batch and ids; None if
+    the plan is for another program.
+
+    `by_id`: its large table is dealt out by id. What the plan does not say is as in the compiled job. Raises
+    DiagnosticError for a plan that leaves rows without a server.
+    """
+    job = compiled.job or Job(pservers=compiled.plan.pservers or None, trainers=compiled.plan.trainers)
+    if plan.source != compiled.fingerprint:
+        return None
+    given: dict[str, Any] = {"pservers": plan.pservers or None, "trainers": plan.trainers, "trainer_endpoints": None}
+    given["large_tables"] = None  # the program has them already
+    if by_id != (compiled.plan.table is not None):
+        given["distributed_table"] = "modulo" if by_id else "rows"
+    if plan.mode == job.mode:
+        other = replace(job, **given)
+    else:
+        alike = ("slice_var_up", "min_block_size", "distributed_table", "batch_rows", "id_counts", "allow")
+        other = Job(**{**{key: getattr(job, key) for key in alike}, **given}, mode=plan.mode)
+    return cost(prepare(compiled.source, other, plan=plan))
+
+
+def cost_changes(before: PlanCost, after: PlanCost) -> list[CostChange]:
+    """The figures that differ between the costs of two plans: of the busiest server, of what each server holds, and of
+    a trainer.
+    """
+    old, new = _figures(before), _figures(after)
+    keys = sorted(
+        {**old, **new}, key=lambda key: key[0].startswith("a trainer")
+    )  # servers that come or go, then trainers
+    figures = ((figure, old.get((figure, unit)), new.get((figure, unit)), unit) for figure, unit in keys)
+    return [CostChange(*each) for each in figures if each[1] != each[2]]
+
+
+def _figures(found: PlanCost) -> dict[tuple[str, str], float]:
+    """The figures of a cost that are compared, each with its unit."""
+    result: dict[tuple[str, str], float] = {}
+    unit = "bytes an exchange" if found.plan.geo else "bytes a step"
+    trainer, *machines = found.machines
+    if found.servers:
+        result["the busiest server moves", unit] = found.busiest.moved
+        result["the busiest server moves", OF_MEAN] = found.of_mean(found.busiest)
+    for server, machine in zip(found.servers, machines, strict=True):
+        result[f"server {server.endpoint} holds", "bytes"] = machine.held
+    result["a trainer moves", unit] = trainer.moved
+    result["a trainer's messages", ""] = trainer.messages
+    result["a trainer holds", "bytes"] = trainer.held
+    result["a trainer's peak of a step", "bytes"] = trainer.peak
+    return result
+
+
+def cost_changes_text(changes: Sequence[CostChange]) -> str:
+    """A line for each figure that changes, with its sign as in the changes of a plan."""
+    lines = [_change_line(change) for change in changes]
+    return "\n".join(["cost of a step:" if lines else "the cost of a step is the same", *lines]) + "\n"
+
+
+def _change_line(change: CostChange) -> str:
+    figure, before, after, unit = change
+    one, other = (f"{value or 0.0:,.2f}" if unit == OF_MEAN else f"{value or 0.0:,.0f}" for value in (before, after))
+    unit = f" {unit}" if unit else ""
+    if before is None or after is None:
+        return f"+ {figure}: {other}{unit}" if before is None else f"- {figure}: {one}{unit}"
+    share = f" ({(after - before) / before:+.1%})" if before else ""
+    return f"~ {figure}: {one} -> {other}{unit}{share}"
 
 
 # Several numbers of machines.

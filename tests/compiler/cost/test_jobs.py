@@ -291,6 +291,75 @@ def test_the_command_sweeps(folder: Path, capfd: pytest.CaptureFixture[str]):
     assert [(row["trainers"], row["pservers"]) for row in rows] == [(2, 1), (2, 2), (2, 4)]
 
 
+def against(folder: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
+    """The status and the lines of `plan --against` for a folder that was compiled for three servers in turn."""
+    if not (folder / "out").exists():
+        assert main(["compile", "net.ir", *JOB[:6], "-o", "out"]) == 0
+    capfd.readouterr()
+    status = main(["plan", "net.ir", "--trainers", "2", "--against", "out", *words])
+    return status, capfd.readouterr().out.rstrip("\n").split("\n")
+
+
+def test_what_another_plan_changes_in_cost(folder: Path, capfd: pytest.CaptureFixture[str]):
+    before, after = (
+        ps.cost(ps.prepare(net(), ps.Job(pservers=count, trainers=2, min_block_size=8))) for count in (3, 2)
+    )
+    two = ["--pservers", "2", *JOB[4:6]]
+    status, plain = against(folder, capfd, *two)
+    _, lines = against(folder, capfd, *two, "--cost")
+    assert (status, lines[: len(plain)]) == (1, plain)
+    ratios = [found.of_mean(found.busiest) for found in (before, after)]
+    trainers = [found.machines[0] for found in (before, after)]
+    assert lines[len(plain) :] == [
+        "",
+        "cost of a step:",
+        f"~ the busiest server moves: {before.busiest.moved:,.0f} -> {after.busiest.moved:,.0f} bytes a step "
+        f"({after.busiest.moved / before.busiest.moved - 1:+.1%})",
+        f"~ the busiest server moves: {ratios[0]:.2f} -> {ratios[1]:.2f} of the mean "
+        f"({ratios[1] / ratios[0] - 1:+.1%})",
+        *(
+            f"~ server {one.endpoint} holds: {old.held:,} -> {new.held:,} bytes ({new.held / old.held - 1:+.1%})"
+            for one, old, new in zip(after.servers, before.machines[1:], after.machines[1:], strict=False)
+        ),
+        f"- server 127.0.0.1:6176 holds: {before.machines[3].held:,} bytes",
+        f"~ a trainer's messages: {trainers[0].messages:.0f} -> {trainers[1].messages:.0f} "
+        f"({trainers[1].messages / trainers[0].messages - 1:+.1%})",
+    ]
+    status, lines = against(folder, capfd, *two, "--cost", "--json")
+    held = json.loads("\n".join(lines))
+    assert (status, held["cost"]["before"]["servers"][0]["moved"]) == (1, before.servers[0].moved)
+    assert held["cost"]["after"]["machines"][0]["peak"] == trainers[1].peak
+    assert held["cost"]["changes"][0] == {
+        "figure": "the busiest server moves",
+        "before": before.busiest.moved,
+        "after": after.busiest.moved,
+        "unit": "bytes a step",
+    }
+    assert len(held["changes"]) == len(plain) - 1
+
+
+def test_costs_that_do_not_change_or_compare(folder: Path, capfd: pytest.CaptureFixture[str]):
+    same = against(folder, capfd, "--pservers", "3", *JOB[4:6], "--cost")
+    assert same == (0, ["no changes", "", "the cost of a step is the same"])
+    (folder / "net.ir").write_text(ps.dumps(net(Adam(0.01))))
+    status, lines = against(folder, capfd, "--pservers", "3", *JOB[4:6], "--cost")
+    assert (status, lines[0], lines[-2]) == (1, "~ the programs", "")
+    assert lines[-1] == "the programs differ, so that costs can't be compared: out does not have its source"
+    _, lines = against(folder, capfd, "--pservers", "3", *JOB[4:6], "--cost", "--json")
+    costs = json.loads("\n".join(lines))["cost"]
+    assert (costs["before"], costs["changes"], costs["after"]["mode"]) == (None, None, "sync")
+
+
+@pytest.mark.parametrize(
+    ("mode", "figure"), [("geo", "+ the busiest server moves"), ("ddp", "- the busiest server moves")]
+)
+def test_costs_of_another_mode(mode: str, figure: str, folder: Path, capfd: pytest.CaptureFixture[str]):
+    servers = ["--pservers", "3", *JOB[4:6]] if mode == "geo" else []
+    status, lines = against(folder, capfd, "--mode", mode, *servers, "--cost")
+    assert (status, lines[0]) == (1, f"~ mode: sync -> {mode}")
+    assert [line for line in lines if line.startswith(figure)]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
