@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
-    from pstranspile.compiler.cost.jobs import PlanCost, Sweep, cost, sweep
+    from pstranspile.compiler.cost.jobs import PlanCost, Suggestions, Sweep, cost, suggest, sweep
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.explain.placement import Placement, why
     from pstranspile.compiler.job import Job, JobError
@@ -77,6 +77,7 @@ _API = {
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
+    "Suggestions": "compiler.cost.jobs:Suggestions",
     "Sweep": "compiler.cost.jobs:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis:analyze",
@@ -105,6 +106,7 @@ _API = {
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
+    "suggest": "compiler.cost.jobs:suggest",
     "sweep": "compiler.cost.jobs:sweep",
     "verify": "compiler.verify:verify",
     "why": "compiler.explain.placement:why",
@@ -143,6 +145,7 @@ __all__ = [
     "Scenario",
     "Scope",
     "SelectedRows",
+    "Suggestions",
     "Sweep",
     "Var",
     "analyze",
@@ -171,6 +174,7 @@ __all__ = [
     "save_feeds",
     "save_variables",
     "simulate",
+    "suggest",
     "sweep",
     "verify",
     "why",

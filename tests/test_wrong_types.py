@@ -117,6 +117,8 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "cost": ("compiled", ps.cost),
     "why": ("compiled", lambda value: ps.why(value, "w")),
     "why, variable": ("text", lambda value: ps.why(COMPILED, value)),
+    "suggest": ("module", lambda value: ps.suggest(value, JOB)),
+    "suggest, job": ("job", lambda value: ps.suggest(MODULE, value)),
     "sweep": ("module", lambda value: ps.sweep(value, JOB)),
     "sweep, job": ("job", lambda value: ps.sweep(MODULE, value)),
     "check, plan": ("None", lambda value: check(MODULE, JOB, steps=1, plan=value)),

@@ -49,12 +49,17 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--sweep is for a job whose numbers of machines vary, and prints no plan")
     if options.why is not None and (options.output or options.against or options.cost or options.sweep):
         parser.error("--why asks for one variable; what it prints goes with no -o, --against, --cost or --sweep")
+    others = (options.output, options.against, options.cost, options.sweep, options.why, options.plan)
+    if options.suggest and any(others):
+        parser.error("--suggest is for a job whose settings vary; no -o, --against, --cost, --sweep, --why or --plan")
     numbers = _swept(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
     with errors_as_json(options.json):
         if options.why is not None:
             return _why(parser, options)
+        if options.suggest:
+            return _suggest(options)
         return _sweep(options, numbers) if numbers else _plan(options)
 
 
@@ -85,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --config job.toml --set split_method=cost --set id_counts=ids.json --cost",
             "net.ir --pservers 2 --trainers 2 --why fc_0.w_0",
             "net.ir --config job.toml --against out --cost",
+            "net.ir --config job.toml --suggest",
             "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
         ],
     )
@@ -118,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="VAR",
         help="print why a parameter, slice, gradient or optimizer state is where it is, and what it would cost "
         "on other servers, instead of the plan",
+    )
+    group.add_argument(
+        "--suggest",
+        action="store_true",
+        help="print the settings that lower the bytes of the busiest machine or the most memory of a machine by more "
+        "than 5 %%, and what they change in the results, instead of the plan",
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
     return parser
@@ -223,6 +235,17 @@ def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
 
     found = sweep(loaded.module, loaded.job, **numbers)
     sys.stdout.write(json_text(sweep_json(found)) if options.json else f"{found}\n")
+    return 0
+
+
+def _suggest(options: argparse.Namespace) -> int:
+    """Prints the settings that lower the cost of the job. Raises DiagnosticError or Reported."""
+    loaded = load_with_job(options)
+    report(loaded.warnings, [loaded.module.source])
+    from pstranspile.compiler.cost.jobs import suggest, suggestions_json
+
+    found = suggest(loaded.module, loaded.job)
+    sys.stdout.write(json_text(suggestions_json(found)) if options.json else f"{found}\n")
     return 0
 
 
