@@ -307,7 +307,8 @@ def cost_under(compiled: Compiled, plan: PlanFile, *, by_id: bool) -> PlanCost |
     `by_id`: its large table is dealt out by id. What the plan does not say is as in the compiled job. Raises
     DiagnosticError for a plan that leaves rows without a server.
     """
-    job = compiled.job or Job(pservers=compiled.plan.pservers or None, trainers=compiled.plan.trainers)
+    made = compiled.plan
+    job = compiled.job or Job(pservers=made.pservers or None, trainers=made.trainers, mode=made.mode)
     if plan.source != compiled.fingerprint:
         return None
     given: dict[str, Any] = {"pservers": plan.pservers or None, "trainers": plan.trainers, "trainer_endpoints": None}

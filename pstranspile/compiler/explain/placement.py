@@ -276,7 +276,9 @@ def why(compiled: Compiled, variable: str) -> Placement:
     parameter, part, role = _followed(compiled, name, states)
     if plan.geo is not None:
         settings = settings._replace(slice_var_up=True)  # geo cuts in any case
-    servers = {role.name: role.module.programs for role in map(compiled.pserver, plan.pservers)}
+    # Why a parameter is whole is read off the programs of its server; no other programs are needed, nor made.
+    needed = [] if parameter.is_cut else [compiled.pserver(parameter.slices[0].endpoint)]
+    servers = {role.name: role.module.programs for role in needed}
     held = plan_json(plan, compiled.fingerprint, compiled.distributed_vars)
     job = ExplainedJob(servers, held, settings, source_line_of(compiled.source))
     loads = _Loads(compiled, states)
@@ -322,12 +324,14 @@ def _followed(compiled: Compiled, name: str, states: _States) -> tuple[PlannedPa
         for s in p.slices:
             found.setdefault(s.name, (p, s, "slice"))
             found.setdefault(s.gradient, (p, s, "gradient"))
-            for trainer in range(plan.trainers if plan.per_trainer else 0):
-                found.setdefault(plan.sent_name(s, trainer), (p, s, "gradient"))
         for state in states.get(p.name, ()):
             found.setdefault(state, (p, None, "state"))
     if name in found:
         return found[name]
+    for p in plan.parameters:
+        for s in p.slices:
+            if name.startswith(s.gradient) and name in (plan.sent_name(s, number) for number in range(plan.trainers)):
+                return p, s, "gradient"
     near = near_variables(name, [*found])
     programs = compiled.source.programs.values()
     if any(program.find_var(name) is not None for program in programs):

@@ -14,6 +14,7 @@ from pstranspile import layers as L
 from pstranspile.autodiff import Adagrad, Adam, LarsMomentum, minimize
 from pstranspile.cluster.machines.recorder import Recorder, traffic_of
 from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_text
+from pstranspile.compiler.cost.jobs import cost_under
 from pstranspile.compiler.job import job_warnings
 from pstranspile.runtime.run.step_feeds import inputs_of
 from pstranspile.tools.cli import main
@@ -228,6 +229,22 @@ def test_tables_that_trainers_receive_whole_may_be_looked_up_on_servers():
     assert before.moved - after.moved == 32 * sum(ROWS) - looked_up
     assert after.moved == 2 * (dense + looked_up)
     assert best.moved < 0.2 * found.moved
+
+
+def test_costs_of_a_plan_with_large_tables_compare_with_themselves():
+    given = ps.Job(pservers=2, trainers=2, large_tables="embedding_2.w_0 enter_after=2", min_block_size=8)
+    compiled = ps.prepare(net(), given)
+    assert cost_under(compiled, ps.parse_plan(str(compiled.plan)), by_id=False) == ps.cost(compiled)
+    assert [part.rule for part in ps.why(compiled, "embedding_2.w_0").slices] == ["RoundRobin", "RoundRobin"]
+
+
+def test_costs_of_a_table_by_id_and_by_rows_compare():
+    module = ps.load(GOLDEN / "distributed_table.ir")
+    by_id, by_rows = (
+        ps.prepare(module, ps.Job(pservers=2, trainers=2, distributed_table=how)) for how in ("modulo", "rows")
+    )
+    assert cost_under(by_rows, ps.parse_plan(str(by_id.plan)), by_id=True) == ps.cost(by_id)
+    assert cost_under(by_id, ps.parse_plan(str(by_rows.plan)), by_id=False) == ps.cost(by_rows)
 
 
 def test_what_is_suggested_in_other_modes():
