@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
-    from pstranspile.compiler.cost.jobs import PlanCost, Sweep, cost, sweep
+    from pstranspile.compiler.cost.jobs import PlanCost, Suggestions, Sweep, cost, suggest, sweep
     from pstranspile.compiler.diff import diff
+    from pstranspile.compiler.explain.placement import Placement, why
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
     from pstranspile.compiler.plan.edited import PlanFile, load_plan, parse_plan
@@ -68,6 +69,7 @@ _API = {
     "PlanCost": "compiler.cost.jobs:PlanCost",
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
+    "Placement": "compiler.explain.placement:Placement",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
     "Role": "ir.model:Role",
@@ -75,6 +77,7 @@ _API = {
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
+    "Suggestions": "compiler.cost.jobs:Suggestions",
     "Sweep": "compiler.cost.jobs:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis:analyze",
@@ -103,8 +106,10 @@ _API = {
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
+    "suggest": "compiler.cost.jobs:suggest",
     "sweep": "compiler.cost.jobs:sweep",
     "verify": "compiler.verify:verify",
+    "why": "compiler.explain.placement:why",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
@@ -129,6 +134,7 @@ __all__ = [
     "Op",
     "OpRole",
     "Part",
+    "Placement",
     "Plan",
     "PlanCost",
     "PlanFile",
@@ -139,6 +145,7 @@ __all__ = [
     "Scenario",
     "Scope",
     "SelectedRows",
+    "Suggestions",
     "Sweep",
     "Var",
     "analyze",
@@ -167,8 +174,10 @@ __all__ = [
     "save_feeds",
     "save_variables",
     "simulate",
+    "suggest",
     "sweep",
     "verify",
+    "why",
 ]
 
 
