@@ -168,6 +168,7 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
+            _unchecked_distributions(),
         ):
             warnings.simplefilter("ignore")
             try:
@@ -398,6 +399,22 @@ def _sized_alignments(torch: Any) -> Generator[None]:
     finally:
         for one in added:
             del cast("dict[Any, Any]", table)[one]
+
+
+@contextmanager
+def _unchecked_distributions() -> Generator[None]:
+    """Has `torch.distributions` not check its arguments inside the block.
+
+    The checks change no numbers: they raise an error for some, by which no graph can branch. A step of torch has made
+    them for the batch that is exported.
+    """
+    kind = torch_library("torch.distributions").Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
 
 
 CUMULATIVE = -1.0
