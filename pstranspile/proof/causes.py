@@ -387,6 +387,14 @@ TRIED = 12
 """The largest number of op types whose suspects are tried."""
 
 
+class _StoppedError(Exception):
+    """An op that fails: its number, the ops whose results on the shares were replaced before, and the problem."""
+
+    def __init__(self, at: int, replaced: Sequence[int], problem: DiagnosticError):
+        super().__init__(str(problem))
+        self.at, self.replaced, self.problem = at, tuple(replaced), problem
+
+
 class Suspicion:
     """A search for the causes of a difference in one step of a training program.
 
@@ -450,12 +458,30 @@ class Suspicion:
 
         The integer outputs of a suspect are replaced together with its other outputs, because its gradient op reads
         both. Positions in the whole batch may lie outside of a share, which makes an op fail; the step is then computed
-        again with the shares' own integers.
+        again with the shares' own integers, and without the replacements of which positions are computed.
         """
-        try:
-            return self._misfits(left, with_integers=True)
-        except DiagnosticError:
-            return self._misfits(left, with_integers=False)
+        with_integers = True
+        while True:
+            try:
+                return self._misfits(left, with_integers)
+            except _StoppedError as stopped:
+                if not with_integers:
+                    of = [index for index in stopped.replaced if self._depends(stopped.at, index)]
+                    if not of:
+                        raise stopped.problem from None
+                    self.blocked.add(of[-1])
+                with_integers = False
+
+    def _depends(self, index: int, other: int) -> bool:
+        """Whether an op of the step computes with what the `other` one makes."""
+        ops = self.half.program.main_block.ops
+        reached = {name for name in ops[other].output_names if name}
+        for at in self.half.first[self.half.first.index(other) + 1 :]:
+            if not reached.isdisjoint(ops[at].input_names):
+                if at == index:
+                    return True
+                reached.update(name for name in ops[at].output_names if name)
+        return False
 
     def _misfits(self, left: Collection[int], with_integers: bool) -> tuple[set[str], list[int]]:
         runs = [
@@ -465,10 +491,14 @@ class Suspicion:
         kept, suspects, wrong = set(self.given), list[int](), set[str]()
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
+        replaced: list[int] = []
         for index in self.half.first:
             names = [name for name in dict.fromkeys(ops[index].output_names) if name]
             for run in runs:
-                run.go((index,))
+                try:
+                    run.go((index,))
+                except DiagnosticError as problem:
+                    raise _StoppedError(index, replaced, problem) from problem
             made, unfit = self._unfit(ops[index], names, runs)
             if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
                 gradients = _is_backward(ops[index])
@@ -477,7 +507,9 @@ class Suspicion:
                     for name in names
                     if with_integers or name in unfit or not _integers(made[name][0])
                 }
-                if not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
+                if index in self.blocked:
+                    pass  # what is computed of its result on the whole batch fails on a share
+                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
                     suspect = not self._only_enlarges(index, names, runs)
@@ -487,6 +519,7 @@ class Suspicion:
                         for name, parts in forced.items():  # whoever changes them gets copies
                             for run, part in zip(runs, (runs[0][name], *(parts or ())), strict=False):
                                 run.lend(name, part)
+                        replaced.append(index)
                         unfit = []
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
                     self.blocked.add(index)
