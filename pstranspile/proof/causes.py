@@ -602,28 +602,31 @@ class Suspicion:
         alike: dict[str, list[int]] = {}
         for index in suspects:
             alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
-        result: list[Cause] = []
-        found = 0
+        result, others = list[Cause](), list[Cause]()
+        found, certain = 0, False
         passing = alike.pop("cast", [])
         for group in [*alike.values(), passing][:TRIED]:
             if found == MOST or (group is passing and result):
                 break
             by_all = self.misfits(group)[0] - remaining
-            likely, doubtful = list[Cause](), list[Cause]()
+            likely, doubtful, vague = list[Cause](), list[Cause](), False
             for index in group if by_all else ():
                 differing = by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
                 if differing:
-                    made, sure = self._cause(ops[index], self._first_unfit(ops[index], differing))
-                    if sure:
+                    made, meaning = self._cause(ops[index], self._first_unfit(ops[index], differing))
+                    if not meaning.doubtful:
                         likely = made
                         break
-                    doubtful = doubtful or made
-            result += likely or doubtful
+                    if vague or not doubtful:
+                        doubtful, vague = made, meaning.vague
+            (others if vague and not likely else result).extend(likely or doubtful)
             found += bool(likely or doubtful)
-        if not result and (index := self._unseen()) is not None:
+            certain |= bool(likely)
+        result = result or others
+        if not certain and (index := self._unseen()) is not None:
             op = ops[index]
             names = [name for name in op.output_names if name]
-            result += self._cause(op, names[0])[0]
+            result = [*self._cause(op, names[0])[0], *result]
         placed = [cause for cause in result if cause.location]
         return list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
 
@@ -638,9 +641,9 @@ class Suspicion:
             return next(among, min(self.moved or self.blocked))
         return None
 
-    def _cause(self, op: Op, variable: str) -> tuple[list[Cause], bool]:
-        """(the causes that an op is described by: its own, and those of related ops at other lines; whether the op is
-        certainly a cause, rather than a doubtful one).
+    def _cause(self, op: Op, variable: str) -> tuple[list[Cause], Meaning]:
+        """(the causes that an op is described by: its own, and those of related ops at other lines; what is said of the
+        op).
         """
         program = self.half.program
 
@@ -654,7 +657,7 @@ class Suspicion:
         made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
         first = Cause(op.type, variable, _location(op), made.why, made.instead)
         parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
-        return [first, *parts], not made.doubtful
+        return [first, *parts], made
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """The variable that a report names as different: an output of the op, else a value that depends on one."""

@@ -19,6 +19,7 @@ from pstranspile.frontends.torch.gradients import detach_blocks
 from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.observed import Step, as_before, inline_checkpoints, make_lazy, require_shown
 from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments
+from pstranspile.frontends.torch.written import as_written
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 
@@ -169,6 +170,7 @@ def _exported_step(
             inline_checkpoints(torch),
             _sized_alignments(torch),
             _unchecked_distributions(),
+            as_written(torch),
         ):
             warnings.simplefilter("ignore")
             try:
