@@ -116,5 +116,3 @@ def fraction_of(node: Any, kind: DType, tracing: Tracing) -> str | None:
     if kind not in (DType.FP32, DType.FP64):
         raise Refused("it makes whole numbers of a fraction that is computed of sizes")
     return tracing.as_type(made, kind)
-
-

@@ -565,6 +565,7 @@ _ITEM = "it makes a number of Python of what a run computes; the tensor does as 
 _INSTEAD = {"_local_scalar_dense": _ITEM, "item": _ITEM}
 """What is said of some operators that are not translated."""
 
+
 def _read(node: Any, tracing: Tracing) -> None:
     name: str = getattr(node.target, "__name__", str(node.target))
     if name == "getitem":

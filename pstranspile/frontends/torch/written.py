@@ -6,53 +6,45 @@ while a step is exported.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 
-def _torch() -> Any:
-    return import_module("torch")
+def _written(torch: Any) -> Mapping[str, Callable[..., Any]]:
+    """The functions by name, each also a method of a tensor. What they don't take, they give to torch's own."""
+    one_hot, single, double = torch.nn.functional.one_hot, torch.float32, torch.float64
+    own_bincount, own_cov, own_corrcoef = torch.bincount, torch.cov, torch.corrcoef
 
+    def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+        """Counts of the numbers below `minlength`. A larger number ends the step; torch makes a longer list of it."""
+        if minlength < 1:
+            return own_bincount(input, weights, minlength)
+        members = one_hot(input.long(), minlength)
+        if weights is None:
+            return members.sum(0)
+        kind = single if weights.dtype == single else double
+        return (members * weights.to(kind).unsqueeze(1)).sum(0)
 
-def _bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """Counts of the numbers below `minlength`; a larger number ends the step, and torch makes a longer list of it."""
-    torch = _torch()
-    if not isinstance(minlength, int) or minlength < 1:
-        return _OWN["bincount"](input, weights, minlength)
-    members = torch.nn.functional.one_hot(input.long(), minlength)
-    if weights is None:
-        return members.sum(0)
-    kind = torch.float32 if weights.dtype == torch.float32 else torch.float64
-    return (members * weights.to(kind).unsqueeze(1)).sum(0)
+    def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+        """The covariances of the rows of a matrix of floating-point numbers."""
+        if fweights is not None or aweights is not None or not input.is_floating_point():
+            return own_cov(input, correction=correction, fweights=fweights, aweights=aweights)
+        wide = input.reshape(1, -1) if input.dim() < 2 else input
+        apart = wide - wide.mean(1, keepdim=True)
+        made = apart @ apart.t() / (wide.shape[1] - correction)
+        return made.reshape(()) if input.dim() < 2 else made
 
+    def corrcoef(input: Any) -> Any:
+        """The correlations of the rows of a matrix."""
+        if input.dim() < 2 or not input.is_floating_point():
+            return own_corrcoef(input)
+        covariance = cov(input)
+        spread = covariance.diagonal().sqrt()
+        return (covariance / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
 
-def _cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
-    """The covariances of the rows of a matrix of floating-point numbers."""
-    if fweights is not None or aweights is not None or not input.is_floating_point():
-        return _OWN["cov"](input, correction=correction, fweights=fweights, aweights=aweights)
-    wide = input.reshape(1, -1) if input.dim() < 2 else input
-    apart = wide - wide.mean(1, keepdim=True)
-    made = apart @ apart.t() / (wide.shape[1] - correction)
-    return made.reshape(()) if input.dim() < 2 else made
-
-
-def _corrcoef(input: Any) -> Any:
-    """The correlations of the rows of a matrix."""
-    if not input.is_floating_point() or input.dim() < 2:
-        return _OWN["corrcoef"](input)
-    torch = _torch()
-    covariance = _cov(input)
-    spread = torch.diagonal(covariance).sqrt()
-    return (covariance / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
-
-
-_WRITTEN = {"bincount": _bincount, "cov": _cov, "corrcoef": _corrcoef}
-"""The functions by name, which are also methods of a tensor."""
-
-_OWN: dict[str, Any] = {}
-"""Torch's functions by name, while others are in their places."""
+    return {"bincount": bincount, "cov": cov, "corrcoef": corrcoef}
 
 
 @contextmanager
@@ -61,19 +53,17 @@ def as_written(torch: Any) -> Generator[None]:
     rules = getattr(import_module("torch._dynamo.trace_rules"), "get_torch_obj_rule_map", None)
     if rules is not None:
         rules()  # torch keeps which functions are its own, from the first time that it asks
-    kinds = (torch, torch.Tensor)
-    before = {(kind, name): kind.__dict__[name] for kind in kinds for name in _WRITTEN if name in kind.__dict__}
-    _OWN.update((name, getattr(torch, name)) for name in _WRITTEN)
+    written, kinds = _written(torch), (torch, torch.Tensor)
+    before = {(kind, name): kind.__dict__[name] for kind in kinds for name in written if name in kind.__dict__}
     try:
         for kind in kinds:
-            for name, function in _WRITTEN.items():
+            for name, function in written.items():
                 setattr(kind, name, function)
         yield
     finally:
         for kind in kinds:
-            for name in _WRITTEN:
+            for name in written:
                 if (kind, name) in before:
                     setattr(kind, name, before[kind, name])
                 else:
                     delattr(kind, name)
-        _OWN.clear()
