@@ -169,6 +169,7 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
+            _sized_losses(torch),
             _unchecked_distributions(),
             as_written(torch),
         ):
@@ -401,6 +402,27 @@ def _sized_alignments(torch: Any) -> Generator[None]:
     finally:
         for one in added:
             del cast("dict[Any, Any]", table)[one]
+
+
+@contextmanager
+def _sized_losses(torch: Any) -> Generator[None]:
+    """Has torch know the dims of what `nll_loss` makes of chosen rows inside the block; its own rule asks whether there
+    are any, which depends on data.
+    """
+    table: dict[Any, Any] = torch_library("torch._decomp").decomposition_table
+    operator = torch.ops.aten.nll_loss.default
+    before = table.get(operator)
+
+    def made(scores: Any, labels: Any, _weight: Any = None, reduction: int = 1, *_: Any, **__: Any) -> Any:
+        return scores.new_empty(labels.shape if reduction == 0 else ())
+
+    if before is not None:
+        table[operator] = made
+    try:
+        yield
+    finally:
+        if before is not None:
+            table[operator] = before
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from typing import Any
 
 
 def _written(torch: Any) -> Mapping[str, Callable[..., Any]]:
-    """The functions by name, each also a method of a tensor. What they don't take, they give to torch's own."""
+    """The functions by name. What they don't take, they give to torch's own."""
     one_hot, single, double = torch.nn.functional.one_hot, torch.float32, torch.float64
+    cdist, ones, flags = torch.cdist, torch.ones, torch.bool
     own_bincount, own_cov, own_corrcoef = torch.bincount, torch.cov, torch.corrcoef
 
     def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -44,7 +45,12 @@ def _written(torch: Any) -> Mapping[str, Callable[..., Any]]:
         spread = covariance.diagonal().sqrt()
         return (covariance / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
 
-    return {"bincount": bincount, "cov": cov, "corrcoef": corrcoef}
+    def pdist(input: Any, p: float = 2.0) -> Any:
+        """The distances of each row from those after it."""
+        rows = input.shape[0]
+        return cdist(input, input, p)[ones((rows, rows), dtype=flags).triu(1)]
+
+    return {"bincount": bincount, "cov": cov, "corrcoef": corrcoef, "pdist": pdist}
 
 
 @contextmanager
@@ -53,17 +59,16 @@ def as_written(torch: Any) -> Generator[None]:
     rules = getattr(import_module("torch._dynamo.trace_rules"), "get_torch_obj_rule_map", None)
     if rules is not None:
         rules()  # torch keeps which functions are its own, from the first time that it asks
-    written, kinds = _written(torch), (torch, torch.Tensor)
-    before = {(kind, name): kind.__dict__[name] for kind in kinds for name in written if name in kind.__dict__}
+    written, kinds = _written(torch), (torch, torch.Tensor, torch.nn.functional)
+    places = [(kind, name) for kind in kinds for name in written if hasattr(kind, name)]
+    before = {(kind, name): kind.__dict__.get(name) for kind, name in places}
     try:
-        for kind in kinds:
-            for name, function in written.items():
-                setattr(kind, name, function)
+        for kind, name in places:
+            setattr(kind, name, written[name])
         yield
     finally:
-        for kind in kinds:
-            for name in written:
-                if (kind, name) in before:
-                    setattr(kind, name, before[kind, name])
-                else:
-                    delattr(kind, name)
+        for (kind, name), own in before.items():
+            if own is None:  # it was one of the class before
+                delattr(kind, name)
+            else:
+                setattr(kind, name, own)
