@@ -50,8 +50,8 @@ class Meaning(NamedTuple):
     parts: tuple[tuple[Op, str], ...] = ()
     """Further ops of the same computation, each with a sentence on its part in it."""
     doubtful: bool = False
-    """Whether another op is more likely the cause: the count of the mean is the same on every machine, or nothing can be
-    said of what the op does.
+    """Whether another op is more likely the cause: the count of the mean is the same on every machine, or nothing can
+    be said of what the op does.
     """
     vague: bool = False
     """Whether nothing can be said of what the op does with the rows of the batch."""
