@@ -182,7 +182,8 @@ def _split_rows(node: Any, x: str, axis: int, out: str, tracing: Tracing) -> Non
     values, kind, given = node.meta["val"], node.target.__name__, node.args[1]
     if not kind.startswith(("split.", "split_with_sizes.")):
         raise Refused("it cuts the rows of the batch into a number of parts that the size of the batch decides")
-    sizes = tracing.numbers_of(given if isinstance(given, list | tuple) else [given] * len(values))
+    listed = kind.startswith("split_with_sizes.")
+    sizes = tracing.numbers_of(given if listed else [given] * len(values))
     names: list[str | None] = []
     start = 0
     for at, (value, size) in enumerate(zip(values, sizes, strict=True)):
