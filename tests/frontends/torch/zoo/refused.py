@@ -1,5 +1,6 @@
-"""Setups that torch can't export, or that are not translated: they are refused at the user's line; and one that raises on
-wrong data, which is translated.
+"""Setups that torch can't export, or that are not translated: they are refused at the user's line.
+
+The last one raises on wrong data, and is translated.
 """
 
 import torch
