@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
+    from pstranspile.cluster.net.calibrate import calibrate
     from pstranspile.cluster.net.launch import launch
     from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.cost.jobs import PlanCost, Sweep, cost, sweep
+    from pstranspile.compiler.cost.profile import Profile
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
@@ -68,6 +70,7 @@ _API = {
     "PlanCost": "compiler.cost.jobs:PlanCost",
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
+    "Profile": "compiler.cost.profile:Profile",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
     "Role": "ir.model:Role",
@@ -78,6 +81,7 @@ _API = {
     "Sweep": "compiler.cost.jobs:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis:analyze",
+    "calibrate": "cluster.net.calibrate:calibrate",
     "check": "proof.check:check",
     "compile": "compiler.compile:compile",
     "cost": "compiler.cost.jobs:cost",
@@ -132,6 +136,7 @@ __all__ = [
     "Plan",
     "PlanCost",
     "PlanFile",
+    "Profile",
     "Program",
     "Report",
     "Role",
@@ -142,6 +147,7 @@ __all__ = [
     "Sweep",
     "Var",
     "analyze",
+    "calibrate",
     "check",
     "compile",
     "cost",
