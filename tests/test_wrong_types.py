@@ -115,6 +115,7 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "pserver": ("text", COMPILED.pserver),
     "check": ("module", lambda value: check(value, JOB)),
     "cost": ("compiled", ps.cost),
+    "calibrate": ("None", lambda value: ps.calibrate(tell=value)),
     "sweep": ("module", lambda value: ps.sweep(value, JOB)),
     "sweep, job": ("job", lambda value: ps.sweep(MODULE, value)),
     "check, plan": ("None", lambda value: check(MODULE, JOB, steps=1, plan=value)),

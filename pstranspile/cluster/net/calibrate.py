@@ -1,10 +1,10 @@
 """Measures what a machine needs for a step, in seconds: the `Profile` that `plan --cost` reckons with.
 
-Programs of all families of ops, in several sizes, run in this process; then small jobs of one trainer and one server
-run as processes, and frames go to and fro on a socket of this host. What is measured are seconds of a processor, of
-several runs the least, as other programs may share the host. Every measurement is a sum of known numbers (calls,
-operations, bytes, messages) times unknown seconds. The seconds that fit all measurements best, in the least squares of
-relative errors and none below 0, are the profile.
+Programs of all families of ops, in several sizes, run in this process; then small jobs of trainers and servers run as
+processes, which exchange frames on sockets of this host. What is measured are seconds of a processor, of several runs
+the least, as other programs may share the host. Every measurement is a sum of known numbers (calls, operations, bytes,
+messages) times unknown seconds. The seconds that fit all measurements best, in the least squares of relative errors and
+none below 0, are the profile.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.cluster.net.launch import launch
-from pstranspile.cluster.net.loop import FRAME, Loop
-from pstranspile.cluster.net.transport import Dialer, Frames, Listener
-from pstranspile.cluster.net.wire import HELLO, MESSAGES, WELCOME, Header, read_header
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
 from pstranspile.compiler.cost.profile import TIMED, Profile, Rate, Wire
@@ -36,6 +33,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.expect import checked
 from pstranspile.ir.model import FrozenMap, Module
+from pstranspile.ops.work import Family
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.run.frame import Execution
 from pstranspile.runtime.run.prepared import Prepared, run
@@ -43,8 +41,8 @@ from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor
 
 
-class _Effort(NamedTuple):
-    """How much is measured: the seconds of a program's runs, its rounds, the divisor of sizes, and the steps of jobs."""
+class Effort(NamedTuple):
+    """How much is measured: the seconds of a program's runs, their rounds, by what sizes are divided, a job's steps."""
 
     seconds: float
     rounds: int
@@ -52,12 +50,13 @@ class _Effort(NamedTuple):
     steps: int
 
 
-_FULL = _Effort(0.12, 8, 1, 400)
-TINY = _Effort(0.0, 1, 16, 6)
+FULL = Effort(0.12, 8, 1, 400)
+"""The effort of a profile."""
+TINY = Effort(0.0, 1, 16, 6)
 """The effort of a test, whose numbers mean nothing."""
 
 
-class _Trial(NamedTuple):
+class Trial(NamedTuple):
     """A program with a batch of `rows` rows, whose step is measured."""
 
     name: str
@@ -74,20 +73,20 @@ def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
     set before numpy was imported. `tell` is called with a line about what is measured. Raises DiagnosticError if no
     processes can be started.
     """
-    return measure(_FULL, tell or (lambda line: None))
+    return measure(FULL, tell or (lambda line: None))
 
 
-def measure(effort: _Effort, tell: Callable[[str], object]) -> Profile:
+def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
     """The profile of this host, measured with some effort."""
     families = _families(effort, tell)
-    step, update, lookup, wire = _machines(effort, families, tell)
+    seconds, wire = _machines(effort, families, tell)
     with_what = {
         "arithmetic": arithmetic_name(""),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "pstranspile": _version(),
     }
-    return Profile(processors(), FrozenMap(with_what), step, update, lookup, wire, families)
+    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families)
 
 
 def _version() -> str:
@@ -105,11 +104,11 @@ def processors() -> int:
 # The families of ops.
 
 
-def _families(effort: _Effort, tell: Callable[[str], object]) -> Mapping[str, Rate]:
+def _families(effort: Effort, tell: Callable[[str], object]) -> Mapping[Family, Rate]:
     """The rates of all families, from the steps of the trials. The first unknown is a step beside its ops."""
     lines: list[list[float]] = []
     times: list[float] = []
-    for trial in _trials(effort.divisor):
+    for trial in trials(effort.divisor):
         tell(f"measuring {trial.name}")
         terms = terms_of(step_cost(trial.module.main, trial.rows, example=trial.feed))
         lines.append([1.0, *(number for family in TIMED for number in terms[family])])
@@ -118,7 +117,7 @@ def _families(effort: _Effort, tell: Callable[[str], object]) -> Mapping[str, Ra
     return FrozenMap({family: Rate(*found[3 * at : 3 * at + 3]) for at, family in enumerate(TIMED)})
 
 
-def _seconds(trial: _Trial, effort: _Effort) -> float:
+def _seconds(trial: Trial, effort: Effort) -> float:
     """The seconds of a processor for a step, the least of several rounds."""
     scope = Scope()
     run(trial.module["startup"], scope=scope)
@@ -170,15 +169,15 @@ def fitted(lines: Sequence[Sequence[float]], times: Sequence[float]) -> list[flo
     return [float(each) for each in result / np.where(used, scale, 1.0)]
 
 
-def _trials(divisor: int) -> Iterator[_Trial]:
+def trials(divisor: int) -> Iterator[Trial]:
     """Programs in which each family of ops has a large part of the time, in sizes that differ."""
     rng = np.random.default_rng(0)
 
     def of(size: int) -> int:
         return max(2, size // divisor)
 
-    def trial(name: str, model: L.Draft, feed: Mapping[str, Any], rows: int) -> _Trial:
-        return _Trial(name, model.module(), feed, rows)
+    def trial(name: str, model: L.Draft, feed: Mapping[str, Any], rows: int) -> Trial:
+        return Trial(name, model.module(), feed, rows)
 
     def floats(*dims: int) -> Any:
         return rng.normal(size=dims).astype("float32")
@@ -189,8 +188,10 @@ def _trials(divisor: int) -> Iterator[_Trial]:
         x, y = L.data(model, "x", [size, size]), L.data(model, "y", [size, size])
         out = x
         for _ in range(6):
-            out = L.tanh(L.elementwise_mul(L.relu(L.elementwise_add(out, y)), y))
+            out = L.relu(L.elementwise_mul(L.relu(L.elementwise_add(out, y)), y))
             out = L.scale(L.elementwise_sub(L.square(out), x), 0.5)
+        for _ in range(2):
+            out = L.sigmoid(L.tanh(out))
         yield trial("ops on each element", model, {"x": floats(size, size), "y": floats(size, size)}, size)
     for size in (4, 64, 256, 700):
         size = of(size)
@@ -248,7 +249,7 @@ def _trials(divisor: int) -> Iterator[_Trial]:
         rows = of(rows)
         model = L.Draft(seed=1)
         ids = [L.data(model, f"x{number}", [-1, 1], dtype="int64") for number in range(4)]
-        looked = [L.embedding(each, [20000 // divisor, width], is_sparse=True) for each in ids]
+        looked = [L.embedding(each, (20000 // divisor, width), is_sparse=True) for each in ids]
         minimize(L.mean(L.sums(looked)), optimizer)
         feed = {each.name: rng.integers(0, 20000 // divisor, (rows, 1)) for each in ids}
         yield trial("lookups and updates of rows", model, feed, rows)
@@ -257,7 +258,7 @@ def _trials(divisor: int) -> Iterator[_Trial]:
         model = L.Draft(seed=1)
         ids = L.data(model, "x", [-1, 1], dtype="int64")
         for _ in range(6):
-            L.embedding(ids, [20000 // divisor, width])
+            L.embedding(ids, (20000 // divisor, width))
         yield trial("lookups", model, {"x": rng.integers(0, 20000 // divisor, (rows, 1))}, rows)
     for count, wide, optimizer in (
         (8, 4, SGD(0.0)),
@@ -277,52 +278,63 @@ def _trials(divisor: int) -> Iterator[_Trial]:
 
 
 def _machines(
-    effort: _Effort, families: Mapping[str, Rate], tell: Callable[[str], object]
-) -> tuple[float, float, float, Wire]:
-    """The seconds of a step, of an update and of a row that is looked up, and the costs of messages.
-
-    The unknowns are step, update, lookup, message, frame and byte.
-    """
+    effort: Effort, families: Mapping[Family, Rate], tell: Callable[[str], object]
+) -> tuple[tuple[float, float, float, float], Wire]:
+    """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; and of messages."""
     lines: list[list[float]] = []
     times: list[float] = []
-    for name, module, feed, rows in _jobs(effort.divisor):
+    for name, count, module, feed, rows in _jobs(effort.divisor):
         tell(f"measuring {name}, as processes")
-        compiled = compile_job(module, Job(pservers=1, trainers=1, batch_rows=rows, min_block_size=1 << 24))
+        job = Job(pservers=count, trainers=count, batch_rows=rows // count, min_block_size=1 << 13)
+        compiled = compile_job(module, job)
         work = cost(compiled).work
         assert work is not None
         spent = _spent(compiled, feed, effort.steps)
-        trained, served = (sum_of_ops(step, families) for step in work.steps)
-        (flow,) = work.flows
-        both = [flow.messages, flow.frames, flow.bytes]
-        lines.append([1.0, 0.0, 0.0, *both])
-        times.append(max(spent["trainer_0"] - trained, 1e-6))
-        lines.append([0.0, 1.0, flow.looked_up, *both])
-        times.append(max(spent["pserver_0"] - served, 1e-6))
-    tell("measuring frames")
-    for size in (64, 1 << 16, 1 << 21):
-        size = max(64, size // effort.divisor)
-        lines.append([0.0, 0.0, 0.0, 0.0, 4.0, 4.0 * size])
-        times.append(_ping_pong(size, effort))
-    step, update, lookup, message, frame, byte = fitted(lines, times)
+        trained, *served = (sum_of_ops(step, families) for step in work.steps)
+        told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in work.flows]
+        asked = sum(flow.looked_up for flow in work.flows)
+        lines.append([1.0, 0.0, asked, 0.0, *map(sum, zip(*told, strict=True))])
+        times.append(max(median(spent[f"trainer_{number}"] for number in range(count)) - trained, 1e-6))
+        for number, (flow, ops) in enumerate(zip(work.flows, served, strict=True)):
+            lines.append([0.0, 1.0, 0.0, *(count * each for each in (flow.looked_up, *told[number]))])
+            times.append(max(spent[f"pserver_{number}"] - ops, 1e-6))
+    step, update, ask, lookup, message, of_rows, frame, byte = fitted(lines, times)
     latency, rate = _link(effort)
-    return step, update, lookup, Wire(message, frame, byte, latency, rate)
+    return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate)
 
 
-def _jobs(divisor: int) -> Iterator[tuple[str, Module, dict[str, Any], int]]:
-    """Models whose jobs differ in messages, bytes and lookups: name, module, a batch and its rows."""
-    for count, wide in ((1, 8), (24, 8), (1, 700)):
+def _jobs(divisor: int) -> Iterator[tuple[str, int, Module, dict[str, Any], int]]:
+    """Models whose jobs differ in messages, bytes and lookups: name, number of trainers and of servers, module, a
+    batch, its rows.
+    """
+    kinds = (
+        ("one parameter", 1, 1, 8),
+        ("many parameters", 1, 24, 8),
+        ("a large parameter", 1, 1, 700),
+        ("few parameters on two servers", 2, 2, 8),
+        ("many parameters on two servers", 2, 24, 8),
+    )
+    for name, machines, count, wide in kinds:
         wide = max(4, wide // divisor)
         model = L.Draft(seed=1)
-        x = L.data(model, "x", [2, wide])
+        x = L.data(model, "x", [-1, wide])
         minimize(L.mean(L.sums([L.fc(x, wide, bias_attr=False) for _ in range(count)])), SGD(0.0))
-        kind = "one parameter" if wide < 100 else "a large parameter"
-        yield (kind if count == 1 else "many parameters"), model.module(), {"x": np.ones((2, wide), "float32")}, 2
-    rows, high = max(4, 2048 // divisor), 20000 // divisor
-    model = L.Draft(seed=1)
-    ids = L.data(model, "x", [-1, 1], dtype="int64")
-    minimize(L.mean(L.embedding(ids, [high, 16], is_sparse=True)), SGD(0.0))
-    drawn = np.random.default_rng(0).integers(0, high, (rows, 1))
-    yield "lookups of rows", model.module(), {"x": drawn}, rows
+        yield name, machines, model.module(), {"x": np.ones((4, wide), "float32")}, 4
+    for name, machines, tables, rows in (
+        ("lookups of rows", 1, 1, 2048),
+        ("lookups in many tables", 1, 8, 256),
+        *_SLICED,
+    ):
+        rows, high = max(4, rows // divisor), 20000 // divisor
+        model = L.Draft(seed=1)
+        ids = [L.data(model, f"x{number}", [-1, 1], dtype="int64") for number in range(tables)]
+        minimize(L.mean(L.sums([L.embedding(each, (high, 16), is_sparse=True) for each in ids])), SGD(0.0))
+        drawn = np.random.default_rng(0).integers(0, high, (rows, 1))
+        yield name, machines, model.module(), {each.name: drawn for each in ids}, rows
+
+
+_SLICED = (("lookups on two servers", 2, 1, 512), ("lookups in many tables on two servers", 2, 8, 512))
+"""Jobs whose tables have slices on both servers: name, machines of each kind, tables, rows of a batch."""
 
 
 def _spent(compiled: Any, feed: Mapping[str, Any], steps: int) -> dict[str, float]:
@@ -351,46 +363,7 @@ def spent_each(marks: Mapping[int, float], steps: int) -> float:
     return max(min(means, default=0.0), 1e-6)
 
 
-def _ping_pong(size: int, effort: _Effort) -> float:
-    """The seconds of a processor, of both ends together, in which a frame with `size` bytes goes there and back."""
-    loop = Loop()
-    try:
-        listener = Listener("127.0.0.1:0", loop, shared=False)
-        dialer = Dialer(f"127.0.0.1:{listener.port}", loop)
-        near = dialer.dial()
-        near.send(Header(HELLO, 0, 0, 0), b"{}")
-        far = _next_frame(loop)[0]
-        far.let_in()
-        far.send(Header(WELCOME, 0, 0, 0), b"{}")
-        _next_frame(loop)
-        near.let_in()
-        values: Any = np.zeros(size, "uint8")
-        count = 200 if effort.seconds and size < 1 << 20 else 8 if effort.seconds else 1
-        found: list[float] = []
-        for _ in range(2 * effort.rounds):
-            start = process_time()
-            for number in range(count):
-                for end in (near, far):
-                    end.send(Header(MESSAGES, number + 1, 0, 0), b"".join([values]))
-                    read_header(_next_frame(loop)[1])
-            found.append((process_time() - start) / count)
-        near.close()
-        far.close()
-        listener.close()
-        return max(min(found), 1e-7)
-    finally:
-        loop.close(0.2)
-
-
-def _next_frame(loop: Loop) -> tuple[Frames, Any]:
-    """The next frame, and the connection on which it came."""
-    while True:
-        event = loop.get(10.0)
-        if event.what == FRAME and isinstance(event.connection, Frames):
-            return event.connection, event.data
-
-
-def _link(effort: _Effort) -> tuple[float, float]:
+def _link(effort: Effort) -> tuple[float, float]:
     """The latency of a socket on this host, and the bytes per second that it carries."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         near = socket.create_connection(server.getsockname())

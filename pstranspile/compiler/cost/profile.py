@@ -6,8 +6,12 @@
       "measured": {"arithmetic": "numpy", "numpy": "2.3.1", "python": "3.12.4", "pstranspile": "0.1.0"},
       "step": 0.00012,
       "update": 0.00015,
+      "ask": 3e-08,
       "lookup": 2e-08,
-      "wire": {"message": 2e-05, "frame": 3e-05, "byte": 4e-10, "latency": 5e-05, "bytes_per_second": 2500000000.0},
+      "wire": {
+        "message": 2e-06, "message_of_rows": 8e-06, "frame": 3e-05, "byte": 4e-10,
+        "latency": 5e-05, "bytes_per_second": 2500000000.0
+      },
       "families": [
         {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10}
       ]
@@ -57,11 +61,13 @@ class Wire(NamedTuple):
     """What messages cost.
 
     `message`, `frame` and `byte` are seconds of a processor for each message, each frame, which carries the messages of
-    a turn, and each byte, at either end. `latency` are the seconds from one end of the link to the other, and
+    a turn, and each byte, at either end; `message_of_rows` those that a message with ids, or rows of a table, takes
+    besides. `latency` are the seconds from one end of the link to the other, and
     `bytes_per_second` what it carries in each direction.
     """
 
     message: float
+    message_of_rows: float
     frame: float
     byte: float
     latency: float
@@ -72,17 +78,18 @@ class Profile(NamedTuple):
     """What a machine needs for a step, in seconds. A frozen value.
 
     `families` has the rates of all families of ops but "messages". `step` are the seconds of a trainer's step beside
-    its ops and messages, `update` those of a server's update, `lookup` those of a row that a server looks up.
-    `processors` is how many the host has, `measured` says with what it was measured.
+    its ops and messages, `update` those of a server's update; `ask` those of a trainer for a row that a server looks
+    up, `lookup` those of the server. `processors` is how many the host has, `measured` says with what it was measured.
     """
 
     processors: int
     measured: Mapping[str, str]
     step: float
     update: float
+    ask: float
     lookup: float
     wire: Wire
-    families: Mapping[str, Rate]
+    families: Mapping[Family, Rate]
 
     def __repr__(self) -> str:
         """`<Profile: 8 processors, numpy>`."""
@@ -99,6 +106,7 @@ def profile_text(profile: Profile) -> str:
             "measured": dict(sorted(profile.measured.items())),
             "step": profile.step,
             "update": profile.update,
+            "ask": profile.ask,
             "lookup": profile.lookup,
             "wire": profile.wire._asdict(),
             "families": families,
@@ -142,24 +150,22 @@ def _profile(held: object) -> Profile:
     if not isinstance(families, list):
         raise _Wrong("`families` must be a list")
     found = _families(cast("list[object]", families))
-    return Profile(
-        processors,
-        FrozenMap(cast("dict[str, str]", measured)),
-        *_numbers(fields, ("step", "update", "lookup"), ""),
-        Wire(
-            *_numbers(wire_fields, Wire._fields, "wire."),
-        ),
-        found,
-    )
+    step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
+    of_wire = Wire(*_numbers(wire_fields, Wire._fields, "wire."))
+    said = FrozenMap(cast("dict[str, str]", measured))
+    return Profile(processors, said, step, update, ask, lookup, of_wire, found)
 
 
-def _families(held: Iterable[object]) -> Mapping[str, Rate]:
-    result: dict[str, Rate] = {}
+_BY_NAME: Mapping[str, Family] = {family: family for family in TIMED}
+
+
+def _families(held: Iterable[object]) -> Mapping[Family, Rate]:
+    result: dict[Family, Rate] = {}
     for each in held:
         fields = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
-        name = fields.get("family")
-        if name not in TIMED or name in result:
-            raise _Wrong(f"{json.dumps(name)[:60]} is no family of ops, or is there twice")
+        name = _BY_NAME.get(str(fields.get("family")))
+        if name is None or name in result:
+            raise _Wrong(f"{json.dumps(fields.get('family'))[:60]} is no family of ops, or is there twice")
         result[name] = Rate(*_numbers(fields, Rate._fields, f"{name}."))
     missing = [family for family in TIMED if family not in result]
     if missing:

@@ -1,11 +1,12 @@
 """How long a step of a job takes, and which machine or link bounds it, from the profiles of its machines.
 
-The ops of a machine take the seconds of their families. A step of trainers and servers has three exchanges: of rows that
-servers look up, of gradients, and of parameters. In an exchange everybody works at the same time, so it lasts as long as
-the busiest machine, or the busiest link, and the latency of the link. How exchanges follow each other is the mode's:
+The ops of a machine take the seconds of their families. A step of trainers and servers has three exchanges: of rows
+that servers look up, of gradients, and of parameters. In an exchange everybody works at the same time, so it lasts as
+long as the busiest machine, or the busiest link, and the latency of the link. How exchanges follow each other is the
+mode's:
 
 * with a barrier (sync): rows, the trainers' ops, gradients, the servers' updates, parameters, one after the other;
-* without (async, half_async): a trainer waits for its own messages alone, and a server updates for each trainer; the
+* without (async, half-async): a trainer waits for its own messages alone, and a server updates for each trainer; the
   step is as long as the busiest of them;
 * geo: as without a barrier, but the exchange comes once in so many steps;
 * without servers: the trainers' ops, then the sums of gradients.
@@ -29,7 +30,8 @@ from pstranspile.ops.work import FAMILIES, Family
 class Exchange(NamedTuple):
     """What one trainer sends to a server (`up`) and gets from it (`down`) at one place of a step.
 
-    `frames` are those in each direction that the trainer waits for.
+    `of_rows_up` and `of_rows_down` are how many of the messages carry ids, or rows of tables; `frames` those in each
+    direction that the trainer waits for.
     """
 
     messages_up: float = 0.0
@@ -37,6 +39,8 @@ class Exchange(NamedTuple):
     up: float = 0.0
     down: float = 0.0
     frames: float = 0.0
+    of_rows_up: float = 0.0
+    of_rows_down: float = 0.0
 
 
 class Flow(NamedTuple):
@@ -51,6 +55,11 @@ class Flow(NamedTuple):
     def messages(self) -> float:
         """All messages."""
         return sum(each.messages_up + each.messages_down for each in self.exchanges)
+
+    @property
+    def messages_of_rows(self) -> float:
+        """The messages with ids, or rows of tables."""
+        return sum(each.of_rows_up + each.of_rows_down for each in self.exchanges)
 
     @property
     def frames(self) -> float:
@@ -74,12 +83,13 @@ def flows_of(plan: Plan, trainer: Program, moved: Callable[[PlannedParameter], M
 
 
 def _flow(plan: Plan, trainer: Program, endpoint: str, moved: Callable[[PlannedParameter], Moved]) -> Flow:
-    asked = looked_up = given = answered = received = slices = 0.0
+    asked = looked_up = given = answered = received = slices = sparse = 0.0
     for parameter in plan.parameters:
         of_rows = moved(parameter)
         row = row_width(parameter.shape) * parameter.dtype.size
         for part in (each for each in parameter.slices if each.endpoint == endpoint):
             slices += 1
+            sparse += parameter.sparse
             dense = of_rows.each * (part.stop - part.start)
             found = of_rows.below(part.stop) - of_rows.below(part.start) - dense
             if not parameter.sparse:
@@ -92,7 +102,7 @@ def _flow(plan: Plan, trainer: Program, endpoint: str, moved: Callable[[PlannedP
                 given, received = given + found, received + dense
     told: dict[str, float] = dict.fromkeys(("rows", "gradients", "parameters"), 0.0)
     waits: dict[str, float] = dict.fromkeys(told, 0.0)
-    before = ""
+    asking = ""  # the answers of consecutive ops come together
     for op in trainer.main_block.ops:
         facts = facts_of(op.type)
         if facts.communicates != "request":
@@ -100,15 +110,17 @@ def _flow(plan: Plan, trainer: Program, endpoint: str, moved: Callable[[PlannedP
         count = [*strings_attr(op, "epmap"), *strings_attr(op, "endpoints")].count(endpoint)
         kind = ("rows" if facts.sends else "parameters") if facts.receives else "gradients"
         told[kind] += count
-        if facts.receives and kind != before and count:
+        if not facts.receives:
+            asking = ""
+        elif count and kind != asking:
             waits[kind] += 1.0
-        before = kind
+            asking = kind
     if plan.geo is not None:
         told = {"rows": 0.0, "gradients": slices, "parameters": slices}
         waits = {"rows": 0.0, "gradients": 0.0, "parameters": 1.0 if slices else 0.0}
     return Flow(
-        Exchange(told["rows"], told["rows"], asked, answered, waits["rows"]),
-        Exchange(told["gradients"], 0.0, given, 0.0, 0.0),
+        Exchange(told["rows"], told["rows"], asked, answered, waits["rows"], told["rows"], told["rows"]),
+        Exchange(told["gradients"], 0.0, given, 0.0, 0.0, sparse),
         Exchange(told["parameters"], told["parameters"], 0.0, received, waits["parameters"]),
         looked_up,
     )
@@ -123,10 +135,10 @@ def terms_of(step: StepCost) -> Mapping[Family, tuple[float, float, float]]:
     return result
 
 
-def sum_of_ops(step: StepCost, families: Mapping[str, Rate]) -> float:
+def sum_of_ops(step: StepCost, families: Mapping[Family, Rate]) -> float:
     """The seconds of a step's ops on a machine whose families of ops have these rates."""
     terms = terms_of(step)
-    return sum(rate.seconds(*terms[family]) for family, rate in families.items() if family in terms)
+    return sum(rate.seconds(*terms[family]) for family, rate in families.items())
 
 
 class MachineSeconds(NamedTuple):
@@ -228,6 +240,7 @@ class _Model:
         self._waits = work.waits
         trainer, *servers = work.steps
         self._trains = profiles.trainers.step + sum_of_ops(trainer, profiles.trainers.families)
+        self._trains += profiles.trainers.ask * sum(flow.looked_up for flow in work.flows)
         self._updates = [profiles.servers.update + sum_of_ops(each, profiles.servers.families) for each in servers]
         """The seconds of an update of each server."""
 
@@ -283,12 +296,14 @@ class _Model:
 
 def _up(wire: Wire, each: Exchange) -> float:
     """The seconds of a processor for what goes from a trainer to a server, at either end."""
-    return each.messages_up * wire.message + each.frames * wire.frame + each.up * wire.byte
+    messages = each.messages_up * wire.message + each.of_rows_up * wire.message_of_rows
+    return messages + each.frames * wire.frame + each.up * wire.byte
 
 
 def _down(wire: Wire, each: Exchange) -> float:
     """The seconds of a processor for what goes from a server to a trainer, at either end."""
-    return each.messages_down * wire.message + each.frames * wire.frame + each.down * wire.byte
+    messages = each.messages_down * wire.message + each.of_rows_down * wire.message_of_rows
+    return messages + each.frames * wire.frame + each.down * wire.byte
 
 
 def seconds_rows(found: JobSeconds) -> list[tuple[str, ...]]:

@@ -26,8 +26,7 @@ from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS, OpSchema, Slot
 from pstranspile.tools.lsp import hover as statement
 from pstranspile.tools.lsp.hover import Part, attribute_text, part_at, slot_meaning
-from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.tokens import piece_at, pieces
+from pstranspile.tools.lsp.outline import Outline, piece_at, pieces
 from pstranspile.tools.lsp.values import Explained, Proposal, Span, Spot
 
 TRIGGERS = ("%", "(", "{", "=", ":", "^", " ")

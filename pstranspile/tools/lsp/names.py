@@ -12,8 +12,7 @@ from pstranspile.compiler.job.file import job_of_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import EMPTY, Location, Module
 from pstranspile.ir.text.literals import name as written
-from pstranspile.tools.lsp.outline import Declaration, Outline, Section
-from pstranspile.tools.lsp.tokens import Piece, piece_at, pieces, spans_of
+from pstranspile.tools.lsp.outline import Declaration, Outline, Piece, Section, piece_at, pieces, spans_of
 from pstranspile.tools.lsp.values import Hint, Refused, Span, Spot
 
 # The job of a program in an editor: its errors, and the places of the program's variables.
