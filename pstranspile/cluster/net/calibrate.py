@@ -50,10 +50,14 @@ class Effort(NamedTuple):
     steps: int
 
 
-FULL = Effort(0.12, 8, 1, 400)
+FULL = Effort(0.12, 8, 1, 300)
 """The effort of a profile."""
 TINY = Effort(0.0, 1, 16, 6)
 """The effort of a test, whose numbers mean nothing."""
+
+
+PATIENCE = 0.25
+"""Seconds after which a program is not run again, on a host that has little time for it."""
 
 
 class Trial(NamedTuple):
@@ -128,7 +132,10 @@ def _seconds(trial: Trial, effort: Effort) -> float:
     prepared.step(trial.feed)
     count = max(1, int(effort.seconds / effort.rounds / max(process_time() - start, 1e-6)))
     found: list[float] = []
-    for _ in range(effort.rounds):
+    end = perf_counter() + PATIENCE
+    for number in range(effort.rounds):
+        if number and perf_counter() > end:
+            break
         start = process_time()
         for _ in range(count):
             prepared.step(trial.feed)

@@ -31,7 +31,7 @@ from pstranspile.ir.diagnostics import cluster_of, counted
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Op, Program, TensorType
 from pstranspile.ops import facts_of
-from pstranspile.ops.attributes import strings_attr
+from pstranspile.ops.attributes import int_attr, strings_attr
 from pstranspile.ops.work import bytes_of
 
 
@@ -211,7 +211,7 @@ def _machines(
         moved, messages = _of_collectives(trainer, plan.trainers)
         frames = min(messages / 2, 2.0 * (plan.trainers - 1))
         reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
-    steps = [step]
+    steps, waits = [step], False
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
     loops = step.loops
     arriving = _rows_that_arrive(plan, compiled.source.main, rows, counts)
@@ -219,13 +219,14 @@ def _machines(
         main = compiled.pserver(server.endpoint).main
         of_server = step_cost(main, rows, sparse_rows=arriving)
         steps.append(of_server)
+        waits = waits or _waits(main)
         told = sum(_messages(op, server.endpoint) for op in trainer.main_block.ops) * plan.trainers
         machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, told))
     names = [machine.machine for machine in machines]
     return (
         tuple(machines),
         loops,
-        Work(names, steps, flows, reduced, _has_barrier(trainer) and not plan.communicator_barrier),
+        Work(names, steps, flows, reduced, waits),
     )
 
 
@@ -246,10 +247,10 @@ def _messages(op: Op, endpoint: str = "") -> int:
     return (2 if facts.receives else 1) * (names.count(endpoint) if endpoint else len(names))
 
 
-def _has_barrier(trainer: Program) -> bool:
-    """Whether servers wait for the gradients of all trainers, of which trainers tell them by a message of its own."""
-    facts = [facts_of(op.type) for op in trainer.main_block.ops]
-    return any(each.communicates == "request" and not each.sends and not each.receives for each in facts)
+def _waits(server: Program) -> bool:
+    """Whether a server updates once in a step, when all trainers have sent their gradients."""
+    serving = [op for op in server.main_block.ops if facts_of(op.type).communicates == "server"]
+    return any(int_attr(op, "distributed_mode") == 0 for op in serving)
 
 
 def _of_collectives(program: Program, trainers: int) -> tuple[float, float]:

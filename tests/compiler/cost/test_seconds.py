@@ -143,6 +143,7 @@ def test_without_a_barrier_the_busiest_server_bounds_the_step():
     assert found.step == 4.0  # an update for each of two trainers
     assert (found.machine, found.part) == ("pserver_0", "processor")
     assert seconds(compiled(mode="half-async"), given).step == 4.0
+    assert seconds(compiled(mode="fleet-sync"), given).step == 3.0
     assert seconds(compiled(mode="async", trainers=1), profile(step=3.0, update=2.0)).step == 3.0
 
 
