@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
-    from pstranspile.compiler.cost.jobs import PlanCost, Sweep, cost, sweep
+    from pstranspile.compiler.cost.jobs import PlanCost, Suggestions, Sweep, cost, suggest, sweep
     from pstranspile.compiler.cost.profile import Profile
     from pstranspile.compiler.diff import diff
+    from pstranspile.compiler.explain.placement import Placement, why
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
     from pstranspile.compiler.plan.edited import PlanFile, load_plan, parse_plan
@@ -71,6 +72,7 @@ _API = {
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
     "Profile": "compiler.cost.profile:Profile",
+    "Placement": "compiler.explain.placement:Placement",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
     "Role": "ir.model:Role",
@@ -78,6 +80,7 @@ _API = {
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",
+    "Suggestions": "compiler.cost.jobs:Suggestions",
     "Sweep": "compiler.cost.jobs:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis:analyze",
@@ -107,8 +110,10 @@ _API = {
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
+    "suggest": "compiler.cost.jobs:suggest",
     "sweep": "compiler.cost.jobs:sweep",
     "verify": "compiler.verify:verify",
+    "why": "compiler.explain.placement:why",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
@@ -133,6 +138,7 @@ __all__ = [
     "Op",
     "OpRole",
     "Part",
+    "Placement",
     "Plan",
     "PlanCost",
     "PlanFile",
@@ -144,6 +150,7 @@ __all__ = [
     "Scenario",
     "Scope",
     "SelectedRows",
+    "Suggestions",
     "Sweep",
     "Var",
     "analyze",
@@ -173,8 +180,10 @@ __all__ = [
     "save_feeds",
     "save_variables",
     "simulate",
+    "suggest",
     "sweep",
     "verify",
+    "why",
 ]
 
 

@@ -65,8 +65,10 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "save_variables": (ps.save_variables, {"program": MODULE.main, "scope": {}, "target": "/proc/nowhere"}),
     "simulate": (ps.simulate, {"result": COMPILED}),
     "calibrate": (ps.calibrate, {}),
+    "suggest": (ps.suggest, {"module": MODULE, "job": JOB}),
     "sweep": (ps.sweep, {"module": MODULE, "job": JOB}),
     "verify": (ps.verify, {"module": MODULE}),
+    "why": (ps.why, {"compiled": COMPILED, "variable": "w"}),
 }
 """By name: what is called, and right arguments where it needs some."""
 

@@ -306,6 +306,13 @@ def test_options_override_the_file(tmp_path):
         ("job.json", '{\n "pservers": 1,\n "xyzzy": 2}', "job-unknown-key", 3, "the keys are pservers"),
         ("job.toml", 'pservers = "a:1"\n\ntrainers = 0\n', "job-value", 3, "at least 1"),
         ("job.json", '{"pservers": "a:1",\n "sync_mode": "yes"}', "job-type", 2, "true or false"),
+        (
+            "job.toml",
+            'pservers = ["a:1", 5]',
+            "job-type",
+            1,
+            "pservers takes strings, but number 2 of its 2 is 5 (int)",
+        ),
         ("job.toml", "pservers = \n", "job-file", 1, "TOML"),
         ("job.toml", 'pservers = 2\ntrainers = "2', "job-file", 2, "a text begins that does not end"),
         ("job.toml", "pservers = 2\nmode = 'sync'\npservers = 3\n", "job-file", 3, "this key stands twice"),

@@ -93,6 +93,16 @@ def summary(differences: Sequence[Difference]) -> str:
     return f"{count} ({what}): {signs['-']} {'line' if signs['-'] == 1 else 'lines'} less, {signs['+']} more"
 
 
+class Differences(tuple[Difference, ...]):
+    """The differences of two inputs, in their order; as text they are shown in the manner of a unified diff."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """The differences as `diff` prints them, and their numbers below."""
+        return f"{render(self)}{summary(self)}"
+
+
 _COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m", "@": "\x1b[36m", "=": "\x1b[1m"}
 _RESET = "\x1b[0m"
 
@@ -597,23 +607,21 @@ Comparable: TypeAlias = Program | Module | str | os.PathLike[str]
 """A program, a module, or the path of a file or of an output folder."""
 
 
-def diff_programs(a: Program, b: Program, name: str = MAIN) -> tuple[Difference, ...]:
+def diff_programs(a: Program, b: Program, name: str = MAIN) -> Differences:
     """The differences of two programs, block by block; `name` is their name in the result."""
     comparison = Comparison([a, b])
     comparison.programs(a, b, name)
-    return tuple(comparison.differences)
+    return Differences(comparison.differences)
 
 
-def diff_modules(a: Module, b: Module, role: str = "") -> tuple[Difference, ...]:
+def diff_modules(a: Module, b: Module, role: str = "") -> Differences:
     """The differences of the programs with the same names, and the programs that only one module has."""
     comparison = Comparison([*a.programs.values(), *b.programs.values()], role)
     comparison.modules(a, b)
-    return tuple(comparison.differences)
+    return Differences(comparison.differences)
 
 
-def diff_folders(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], *, report: Report | None = None
-) -> tuple[Difference, ...]:
+def diff_folders(a: str | os.PathLike[str], b: str | os.PathLike[str], *, report: Report | None = None) -> Differences:
     """The differences of two output folders, role by role, and the roles that only one of them has.
 
     The programs of a role may be text in one folder and serialized in the other. Warnings of loading go to
@@ -630,11 +638,11 @@ def diff_folders(
             sign, paths = ("-", first[role]) if role in first else ("+", second[role])
             lines = tuple(Line(sign, path.name) for path in paths)
             differences.append(Difference(role, "", -1, "role", lines))
-    return tuple(differences)
+    return Differences(differences)
 
 
 @checked
-def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:
+def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> Differences:
     """The differences of two programs, modules, files or output folders, in any of these forms.
 
     Raises DiagnosticError when a file can't be read, TypeError when one side is a folder or a program and the other is

@@ -359,6 +359,7 @@ class Session:
 
     def _write(self, folder: Path) -> None:
         from pstranspile.compiler.folders import files_of
+        from pstranspile.frontends.python_places import with_script_places
         from pstranspile.ops.textual import print_module
         from pstranspile.runtime.files.outputs import require_own, write_output, write_outputs
 
@@ -374,7 +375,7 @@ class Session:
             require_own(place, files)
             write_outputs(place, files)
             print(f"{place}: the programs of the machines that the script has transpiled a job for", file=sys.stderr)
-        write_output(folder / "script.ir", print_module(module).encode())
+        write_output(folder / "script.ir", print_module(with_script_places(module)).encode())
         print(f"{folder / 'script.ir'}: what the script has built", file=sys.stderr)
 
     def asks(self) -> bool:

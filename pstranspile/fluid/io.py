@@ -55,6 +55,7 @@ from pstranspile.fluid.running.distributed_io import (
     with_own_lookups,
 )
 from pstranspile.fluid.running.large import load_tables, set_whole_values, whole_values
+from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.warned import warn
@@ -430,7 +431,8 @@ def _write_model(
     model = with_heights(model, heights)
     tables = {} if program_only else whole_tables(holder, heights, scope)
     os.makedirs(dirname, exist_ok=True)
-    Path(dirname, filenames[0]).write_bytes(program_to_bytes(model))
+    # Paddle 2.x leaves the lines of scripts out of models, Fluid 1.8.5 keeps them
+    Path(dirname, filenames[0]).write_bytes(program_to_bytes(model if together else in_script(model)))
     if program_only:
         return
     if not kept:

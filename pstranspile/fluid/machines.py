@@ -16,7 +16,7 @@ from queue import Empty, Queue
 from threading import Thread, current_thread, main_thread
 from typing import Any
 
-from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.cluster import Cluster, shared_seed
 from pstranspile.cluster.machines.communicator import AsyncCommunicator
 from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
@@ -118,10 +118,9 @@ class Machine:
         """
         job = self.compiled.job
         roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
-        seeded = any(role.startup.random_seed for role in roles.values())
         cluster = Cluster(
             roles,
-            seed=None if seeded else int(self.hash[:15], 16) | 1,
+            seed=shared_seed(roles, None, lambda: int(self.hash[:15], 16)),
             distributed_vars=self.compiled.distributed_vars,
             settings=communicator_settings(self.flags, job),
         )

@@ -9,6 +9,7 @@ OwnCode = Literal[
     "already-distributed",
     "attribute-kind",
     "attribute-literal",
+    "attribute-value",
     "block-cycle",
     "block-parent",
     "block-reference",

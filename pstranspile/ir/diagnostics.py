@@ -89,7 +89,7 @@ def shell_line(words: Iterable[str]) -> str:
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most similar to the given one: one that differs in capitals alone, else one with two neighbouring
     letters exchanged, else one with similar letters; None if none is similar, or if what is given is no text. `cutoff`
-    is from 0 (anything) to 1.
+    is from 0 (anything) to 1; a name that begins with another letter, as few misspelt ones do, must be more similar.
     """
     if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a key of a user's dict)
         return None
@@ -98,7 +98,15 @@ def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None
     names = list(known)
     same = (name for name in names if name.casefold() == given.casefold())
     exchanged = (name for name in names if _is_exchanged(name, given))
-    return next(same, None) or next(exchanged, None) or next(iter(get_close_matches(given, names, 1, cutoff)), None)
+    near = next(same, None) or next(exchanged, None)
+    if near is None:
+        surely = get_close_matches(given, names, 1, max(cutoff, _OTHER_FIRST))
+        near = next((n for n in get_close_matches(given, names, 5, cutoff) if n in surely or n[:1] == given[:1]), None)
+    return near
+
+
+_OTHER_FIRST = 0.75
+"""The least similarity of a name that begins with another letter."""
 
 
 def _is_exchanged(one: str, other: str) -> bool:

@@ -3,10 +3,10 @@
 A family's file holds the declarations, shape rules and gradient rules of its ops, and the facts that other wings ask
 for. `pstranspile.runtime.kernels` has their kernels in a file of the same name. Nothing here computes.
 
-Other wings use `schema_of`, `facts_of` and `families` of this module, `attributes` (values of attributes), `build`
-(make_op), `shapes` (infer types), `work` (operations and bytes), `gradient` (Wanted), `gradients` (which value each
-gradient belongs to), `schema` (Slicing), `facts`, `offered` (what other packages offer), `programs.modules` and
-`textual` (parse, print_module);
+Other wings use `schema_of`, `facts_of` and `families` of this module, `admitted` (which values attributes may have),
+`attributes` (values of attributes), `build` (make_op), `shapes` (infer types), `work` (operations and bytes),
+`gradient` (Wanted), `gradients` (which value each gradient belongs to), `schema` (Slicing), `facts`, `offered` (what
+other packages offer), `programs.modules` and `textual` (parse, print_module);
 kernels also use what the families of the same names say, in `detection`, `images`, `math`, `tables` and `tensors`. Read
 `schema.py` first, then a family such as `math/products.py`.
 """

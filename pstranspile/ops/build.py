@@ -253,7 +253,7 @@ def make_op(
         expect(outputs, Mapping, "make_op", "names of variables by slot as outputs")
     if attrs is not None:
         expect(attrs, Mapping, "make_op", "values by name as attrs")
-    if origin is not None:
+    if origin is not None and origin.__class__ is not Origin:
         expect(origin, Origin, "make_op", "an Origin as origin")
     schema = schema_of(op_type)
     given_inputs = {slot: _names(op_type, slot, names) for slot, names in inputs.items()}

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
 from pstranspile.ir.model import EMPTY, Attrs, FrozenMap, Slots
+from pstranspile.ops.attributes import Admitted, AxisOf, ElementType, Limits
 from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class AttrSpec(NamedTuple):
     """Kind and default of an attribute. With a `default` of None every op must have the attribute.
 
     An `optional` attribute has no default, and an op may lack it. A `later` attribute is unknown to Fluid 1.8.5: an op
-    that has it computes what Paddle 2.x does. A STRING attribute is one of the texts `among`; empty: any.
+    that has it computes what Paddle 2.x does. A STRING attribute is one of the texts `among`; empty: any. What values
+    another attribute may have is `admitted`; None: any.
     """
 
     kind: AttrKind
@@ -59,6 +61,7 @@ class AttrSpec(NamedTuple):
     optional: bool = False
     later: bool = False
     among: tuple[str, ...] = ()
+    admitted: Admitted | None = None
 
 
 class Slicing(Enum):
@@ -208,6 +211,35 @@ def ints(*values: int) -> AttrSpec:
 def words(default: str, *others: str) -> AttrSpec:
     """A STRING attribute that is one of these texts, the first by default."""
     return AttrSpec(AttrKind.STRING, default, among=(default, *others))
+
+
+def within(
+    value: object,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: str = "",
+    finite: bool = False,
+    counts: tuple[int, ...] = (),
+) -> AttrSpec:
+    """An attribute, given by its spec or its default, whose numbers lie in this range: see `Limits`."""
+    return _plain(value)._replace(admitted=Limits(least, most, above, below, finite, counts))
+
+
+def dim_of(value: object, slot: str, least: int | None = None, *, more: int = 0) -> AttrSpec:
+    """An attribute, given by its spec or its default, that names dims of the input `slot`: see `AxisOf`."""
+    return _plain(value)._replace(admitted=AxisOf(slot, least, more))
+
+
+def element_type(value: object, *, unset: bool = False) -> AttrSpec:
+    """An attribute, given by its spec or its default, with the numbers of element types: see `ElementType`."""
+    return _plain(value)._replace(admitted=ElementType(unset))
+
+
+def among(*texts: str) -> AttrSpec:
+    """A STRING attribute that every op must have, one of these texts."""
+    return STRING._replace(among=texts)
 
 
 def longs(*values: int) -> AttrSpec:

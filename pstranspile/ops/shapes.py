@@ -15,13 +15,15 @@ are gradients (a gradient has the type of its variable) or optimizers (slots tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import NamedTuple, NoReturn, TypeAlias, cast
 
+from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
-from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.attributes import AxisOf, int_attr, ranked, wrong_axis
 from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, Slicing, require_own
 
@@ -306,16 +308,47 @@ def update_types(op: Op, types: Types) -> Types:
 def infer_types(op: Op, type_of: TypeOf) -> Types:
     """The output types of an op by its rule; empty if there is no rule or the input types are not known.
 
-    Raises ShapeError when the inputs don't fit together.
+    Raises ShapeError when the inputs don't fit together, or an attribute names a dim that an input does not have.
     """
     rule = rule_of(op.type)
     if rule is None:
         return {}
     types = {slot: tuple([type_of(name) for name in names]) for slot, names in op.inputs.items() if names}
+    for name, axis in axes_of(op.type):
+        tensor = given(types, axis.slot)
+        if tensor is not None:
+            require_axes(op, name, axis, len(tensor.shape), describe(tensor))
     try:
         return rule(op, types)
     except Unknown:
         return {}
+    except ShapeError:
+        raise
+    except (ArithmeticError, LookupError, ValueError) as reason:
+        raise ShapeError(_not_together(op, types)) from reason
+
+
+def _not_together(op: Op, types: Types) -> str:
+    """The message where the attributes of an op, such as a list that is too short, leave its rule without an answer."""
+    inputs = ", ".join(f"{slot} {describe(tensor)}" for slot in types for tensor in types[slot] if tensor is not None)
+    lists = (f"{name} {list(value)}" for name, value in op.attrs.items() if isinstance(value, Ints | Longs))
+    return f"{', '.join(lists) or 'the attributes'}: nothing can be computed with this from {inputs or 'no input'}"
+
+
+@cache
+def axes_of(op_type: str) -> tuple[tuple[str, AxisOf], ...]:
+    """The attributes of an op type that name dims of an input, by its declaration; empty for an unknown type."""
+    schema = schema_of(op_type)
+    return () if schema is None else ranked(schema.attrs)
+
+
+def require_axes(op: Op, name: str, axis: AxisOf, rank: int, told: str) -> None:
+    """Raises ShapeError if an attribute names a dim that its input, which is `told`, does not have."""
+    value = op.attrs.get(name)
+    wrong = wrong_axis(value, axis, rank)
+    if wrong is not None:
+        has = "has" if isinstance(value, tuple) else "is"
+        raise ShapeError(f"{name} {has} {wrong}, but {axis.slot} is {told}", axis.slot)
 
 
 def output_problems(op: Op, given_types: Types, type_of: TypeOf) -> list[ShapeProblem]:

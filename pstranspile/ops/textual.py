@@ -31,8 +31,20 @@ def print_module(module: Module) -> str:
 
 
 def one_line_each(module: Module) -> str:
-    """The text of a module with each statement on one line, however long. Hashes are computed from this text."""
-    return "\n".join([*module_lines(module, LANGUAGE).lines, ""])
+    """The text of a module with each statement on one line, however long, and without places in scripts. Hashes are
+    computed from this text: they are the same for equal programs.
+    """
+    programs = {name: _without_places(program) for name, program in module.programs.items()}
+    return "\n".join([*module_lines(module.with_programs(programs), LANGUAGE).lines, ""])
+
+
+def _without_places(program: Program) -> Program:
+    """The program, in which no op has a place in a script."""
+    blocks = list(program.blocks)
+    for index, block in enumerate(blocks):
+        if any(op.location is not None and op.location.script is not None for op in block.ops):
+            blocks[index] = block._replace(ops=tuple(op._replace(origin=None) for op in block.ops))
+    return program._replace(blocks=tuple(blocks))
 
 
 def print_program(program: Program, name: str = "main") -> str:

@@ -387,6 +387,14 @@ TRIED = 12
 """The largest number of op types whose suspects are tried."""
 
 
+class _StoppedError(Exception):
+    """An op that fails: its number, the ops whose results on the shares were replaced before, and the problem."""
+
+    def __init__(self, at: int, replaced: Sequence[int], problem: DiagnosticError):
+        super().__init__(str(problem))
+        self.at, self.replaced, self.problem = at, tuple(replaced), problem
+
+
 class Suspicion:
     """A search for the causes of a difference in one step of a training program.
 
@@ -450,12 +458,30 @@ class Suspicion:
 
         The integer outputs of a suspect are replaced together with its other outputs, because its gradient op reads
         both. Positions in the whole batch may lie outside of a share, which makes an op fail; the step is then computed
-        again with the shares' own integers.
+        again with the shares' own integers, and without the replacements of which positions are computed.
         """
-        try:
-            return self._misfits(left, with_integers=True)
-        except DiagnosticError:
-            return self._misfits(left, with_integers=False)
+        with_integers = True
+        while True:
+            try:
+                return self._misfits(left, with_integers)
+            except _StoppedError as stopped:
+                if not with_integers:
+                    of = [index for index in stopped.replaced if self._depends(stopped.at, index)]
+                    if not of:
+                        raise stopped.problem from None
+                    self.blocked.add(of[-1])
+                with_integers = False
+
+    def _depends(self, index: int, other: int) -> bool:
+        """Whether an op of the step computes with what the `other` one makes."""
+        ops = self.half.program.main_block.ops
+        reached = {name for name in ops[other].output_names if name}
+        for at in self.half.first[self.half.first.index(other) + 1 :]:
+            if not reached.isdisjoint(ops[at].input_names):
+                if at == index:
+                    return True
+                reached.update(name for name in ops[at].output_names if name)
+        return False
 
     def _misfits(self, left: Collection[int], with_integers: bool) -> tuple[set[str], list[int]]:
         runs = [
@@ -465,10 +491,14 @@ class Suspicion:
         kept, suspects, wrong = set(self.given), list[int](), set[str]()
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
+        replaced: list[int] = []
         for index in self.half.first:
             names = [name for name in dict.fromkeys(ops[index].output_names) if name]
             for run in runs:
-                run.go((index,))
+                try:
+                    run.go((index,))
+                except DiagnosticError as problem:
+                    raise _StoppedError(index, replaced, problem) from problem
             made, unfit = self._unfit(ops[index], names, runs)
             if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
                 gradients = _is_backward(ops[index])
@@ -477,7 +507,9 @@ class Suspicion:
                     for name in names
                     if with_integers or name in unfit or not _integers(made[name][0])
                 }
-                if not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
+                if index in self.blocked:
+                    pass  # what is computed of its result on the whole batch fails on a share
+                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
                     suspect = not self._only_enlarges(index, names, runs)
@@ -487,6 +519,7 @@ class Suspicion:
                         for name, parts in forced.items():  # whoever changes them gets copies
                             for run, part in zip(runs, (runs[0][name], *(parts or ())), strict=False):
                                 run.lend(name, part)
+                        replaced.append(index)
                         unfit = []
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
                     self.blocked.add(index)
@@ -569,28 +602,31 @@ class Suspicion:
         alike: dict[str, list[int]] = {}
         for index in suspects:
             alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
-        result: list[Cause] = []
-        found = 0
+        result, others = list[Cause](), list[Cause]()
+        found, certain = 0, False
         passing = alike.pop("cast", [])
         for group in [*alike.values(), passing][:TRIED]:
             if found == MOST or (group is passing and result):
                 break
             by_all = self.misfits(group)[0] - remaining
-            likely, doubtful = list[Cause](), list[Cause]()
+            likely, doubtful, vague = list[Cause](), list[Cause](), False
             for index in group if by_all else ():
                 differing = by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
                 if differing:
-                    made, sure = self._cause(ops[index], self._first_unfit(ops[index], differing))
-                    if sure:
+                    made, meaning = self._cause(ops[index], self._first_unfit(ops[index], differing))
+                    if not meaning.doubtful:
                         likely = made
                         break
-                    doubtful = doubtful or made
-            result += likely or doubtful
+                    if vague or not doubtful:
+                        doubtful, vague = made, meaning.vague
+            (others if vague and not likely else result).extend(likely or doubtful)
             found += bool(likely or doubtful)
-        if not result and (index := self._unseen()) is not None:
+            certain |= bool(likely)
+        result = result or others
+        if not certain and (index := self._unseen()) is not None:
             op = ops[index]
             names = [name for name in op.output_names if name]
-            result += self._cause(op, names[0])[0]
+            result = [*self._cause(op, names[0])[0], *result]
         placed = [cause for cause in result if cause.location]
         return list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
 
@@ -605,9 +641,9 @@ class Suspicion:
             return next(among, min(self.moved or self.blocked))
         return None
 
-    def _cause(self, op: Op, variable: str) -> tuple[list[Cause], bool]:
-        """(the causes that an op is described by: its own, and those of related ops at other lines; whether the op is
-        certainly a cause, rather than a doubtful one).
+    def _cause(self, op: Op, variable: str) -> tuple[list[Cause], Meaning]:
+        """(the causes that an op is described by: its own, and those of related ops at other lines; what is said of the
+        op).
         """
         program = self.half.program
 
@@ -621,7 +657,7 @@ class Suspicion:
         made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
         first = Cause(op.type, variable, _location(op), made.why, made.instead)
         parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
-        return [first, *parts], not made.doubtful
+        return [first, *parts], made
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """The variable that a report names as different: an output of the op, else a value that depends on one."""

@@ -36,7 +36,15 @@ from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
 from pstranspile.proof.halves import Halves, halves_of
 from pstranspile.proof.meanings import machines_of
-from pstranspile.proof.replays import Ledger, ReplayResult, held_to_source, replay_of
+from pstranspile.proof.replays import (
+    Ledger,
+    ReplayResult,
+    held_in_order,
+    held_to_source,
+    replay_of,
+    result_of,
+    waits_for_nobody,
+)
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import (
     ClusterValues,
@@ -149,9 +157,10 @@ def check(
     made that are like the module's example or suit the program's declarations, `batch` rows a step (default: 3 per
     trainer). Both sides start with the values that come with the module, and those of `init`. `steps` is the number
     of steps (default: as many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The
-    cluster runs `schedules` more times, each in another order of events; where the mode is synchronous, these runs
-    must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `plan` is used
-    instead of one made from the job, as by `compile`. `result` is a compile of the module for the job, if there is one
+    cluster runs `schedules` more times, each in another order of events. These runs must end bitwise equal; where
+    servers wait for nobody, each step of these runs must be what the source program makes of the values before it.
+    `seed` replaces the seeds of the programs if it is not 0. `plan` is used instead of one made from the job, as by
+    `compile`. `result` is a compile of the module for the job, if there is one
     already, with the plan that it has. `programs` selects the program of each step, where the module has
     several (`main*5,generator`); feeds are then for every program that has such an input, or for one
     (`PROGRAM/INPUT`). With `faults` the cluster runs once more with that scenario, and must keep its promise; all
@@ -200,7 +209,11 @@ def check(
     if end is not None:
         report = report._replace(end=_sentence_of(end, job), endless_wait=meeting_of(job.mode) == "ranks")
     promise = settings_of(job.mode).promise
-    if schedules and promise is not Promise.SINGLE_TRAINER:
+    if schedules and waits_for_nobody(given.made.plan):
+        report = report._replace(
+            schedules=schedules, replayed=True, wrong=(*report.wrong, *_other_orders(given, schedules))
+        )
+    elif schedules:
         differing = _other_schedules(given, first.start, schedules, first.ends)
         report = report._replace(schedules=schedules, schedule_differs=differing)
     if report.different and (job.trainers > 1 or len(job.pservers) > 1 or promise is Promise.SINGLE_TRAINER):
@@ -312,7 +325,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
         ledger.result() if ledger else None,
         uneven.describe(workload.shares) if uneven else "",
         uneven.step - 1 if uneven else -1,
-        None if replay is None else ReplayResult(replay.problems, replay.shown),
+        None if replay is None else result_of(replay),
         f"the program keeps {size:.0f} MB, more than {most}" if replay is not None else "",
     )
 
@@ -343,6 +356,7 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
         applied=first.applied,
         promised=promised,
         wrong=(*first.other_types, *held.problems),
+        exchanges=held.exchanges,
         programs=workload.text,
         whole=_given_whole(given),
         not_run=tuple(name for name in workload.known if name not in workload.programs),
@@ -415,6 +429,20 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
         if differing is not None:
             result.append((schedule, differing))
     return tuple(result)
+
+
+def _other_orders(given: Given, schedules: int) -> list[str]:
+    """What is wrong in other orders of events of a job whose servers wait for nobody."""
+    plans = _plans(given.made)
+
+    def run(given: Given) -> list[str]:
+        result: list[str] = []
+        for schedule in range(1, schedules + 1):
+            result += held_in_order(given, schedule, Ledger(plans))
+            given.workload.progress("orders of events", schedule, schedules)
+        return result
+
+    return run(given) if _kept_by(given.workload.whole) > MOST_IN_DOUBLES else precisely(given, run)[0]
 
 
 def _of_shares(

@@ -50,7 +50,11 @@ class Meaning(NamedTuple):
     parts: tuple[tuple[Op, str], ...] = ()
     """Further ops of the same computation, each with a sentence on its part in it."""
     doubtful: bool = False
-    """Whether another op is more likely the cause, because the count of the mean is the same on every machine."""
+    """Whether another op is more likely the cause: the count of the mean is the same on every machine, or nothing can
+    be said of what the op does.
+    """
+    vague: bool = False
+    """Whether nothing can be said of what the op does with the rows of the batch."""
 
 
 OnShares = Callable[[str], Mapping[int, Any]]
@@ -136,7 +140,7 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
         return _not_linear(machines)
     if kind in _REGROUPING:
         return Meaning(f"it puts the rows of the batch into groups, and those of a share are others on each {one}")
-    return Meaning(f"it works on the batch as a whole, and each {one} has a share of it")
+    return Meaning(f"it works on the batch as a whole, and each {one} has a share of it", doubtful=True, vague=True)
 
 
 _REGROUPING = frozenset({"reshape", "reshape2", "unfold", "split", "unstack"})

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pstranspile.cluster.machines.feeding import WEIGHTED_INSTEAD
 from pstranspile.compiler.job import Job
 from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
@@ -82,7 +83,10 @@ class ModelReport(NamedTuple):
         lines = [f"DIFFERENT: {ranks} {'does' if alone else 'do'} not train as one process does ({steps})"]
         lines.append(f"  first {first.kind} {first.name}, after step {first.first}")
         lines += [str(cause) for cause in self.causes]
-        if not self.causes:
+        if 0 < report.uneven <= first.first:
+            lines.append(f"  {report.shares.removesuffix(WEIGHTED_INSTEAD)}")
+            lines.append("  instead: give batches of which every rank has as many rows as the others")
+        elif not self.causes:
             lines.append("  no line was found that computes something else on a share of the batch")
         return "\n".join(lines)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -383,6 +383,9 @@ class Replay(ABC):
     single = ROUGH
     """The tolerance in single precision, relative to a value and to the largest change in a step."""
 
+    exchanges = 0
+    """The number of exchanges that were due in the steps, in mode geo."""
+
     part = 1.0
     """The factor of the gradients with which the backward pass on a trainer begins."""
 
@@ -404,6 +407,8 @@ class Replay(ABC):
         }
         self.start: Snapshot = {}
         self.before = MachineValues(self.origin)
+        self.choosing: dict[Place, LargeTable] = {}
+        """The large tables before the step that do not take every row of a gradient."""
 
     # what machines hold
 
@@ -420,6 +425,8 @@ class Replay(ABC):
         are empty afterwards.
         """
         self.before = values_kept(self.layout, self.origin, self.live(), [wanted, self.before], self.start)
+        held = ((place, self.scopes[place[0]].get(place[1])) for place in self.origin)
+        self.choosing = {place: value.copy() for place, value in held if chooses_rows(value)}
 
     def begin(self, start: Snapshot) -> None:
         """Checks before the first step that every machine starts with the initial values of the single machine."""
@@ -597,3 +604,25 @@ def close(value: Value, wanted: Value, before: Value = None, floor: Any = 0.0, s
     change = moved(b, c) if c is not None else 0.0
     part = PRECISE if a.dtype == "float64" else single
     return bool((np.abs(a - b) <= part * (np.abs(b) + change) + floor).all())
+
+
+# The rows of gradients that large tables take, whose rules say when a row enters.
+
+
+def chooses_rows(value: Any) -> TypeGuard[LargeTable]:
+    """Whether a value is a large table that does not take every row of a gradient."""
+    return isinstance(value, LargeTable) and (value.rules.enter_after > 1 or value.rules.enter_chance < 1)
+
+
+def taken_rows(table: LargeTable, gradient: SelectedRows, start: int = 0) -> SelectedRows:
+    """The gradient without the rows that the table, which holds the ids from `start` on, drops in an update.
+
+    The table counts the update; its rows keep their values. Rows of other ids stay in the gradient.
+    """
+    ids = gradient.rows - start
+    inside = (ids >= 0) & (ids < table.height)
+    distinct = np.unique(ids[inside])
+    _, kept = table.enter(distinct)
+    table.end_update()
+    stay = ~inside | np.isin(ids, distinct[kept])
+    return gradient._replace(rows=gradient.rows[stay], value=gradient.value[: len(ids)][stay])

@@ -28,6 +28,7 @@ from pstranspile.proof.replay import (
     close,
     owned_slices,
     piece_of,
+    taken_rows,
 )
 from pstranspile.proof.report import OWN_NORM, Applied, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
@@ -47,19 +48,32 @@ class Ledger:
     """
 
     def __init__(self, plans: Iterable[Plan] = ()):
-        self.parameter_of = {
-            plan.sent_name(s, trainer): s.name
-            for plan in plans
-            for parameter in plan.parameters
-            for s in parameter.slices
-            for trainer in range(plan.trainers)
-        }
+        self.parameter_of: dict[str, str] = {}
+        """The parameter that each gradient is for, by the name under which the gradient is sent."""
+        self.table_of: dict[str, str] = {}
+        """The part of a distributed lookup table that ids are sent for, by the name under which they are sent."""
+        for plan in plans:
+            for trainer in range(plan.trainers):
+                slices = (s for parameter in plan.parameters for s in parameter.slices)
+                self.parameter_of.update((plan.sent_name(s, trainer), s.name) for s in slices)
+            self._know_table(plan)
         self.sent: dict[tuple[str, str, int], Message] = {}
         """The messages that were sent, by source, target and number."""
         self.taken: Counter[tuple[str, str, int]] = Counter()
         self.updates: Counter[str] = Counter()
         self.seen: dict[tuple[int, str], int] = {}
+        """How many updates there were in what a trainer fetched last, by trainer and parameter."""
+        self.looked_up: dict[tuple[int, str], dict[int, int]] = {}
+        """How many updates there were in the rows that a trainer looked up, by trainer and parameter, then by step."""
         self.staleness: list[int] = []
+
+    def _know_table(self, plan: Plan) -> None:
+        table = plan.table
+        for server, ids in enumerate(() if table is None else table.ids_sent):
+            assert table is not None
+            part = self.table_of[ids] = f"{table.name}.pserver_{server}"
+            for trainer in (None, *range(plan.trainers)):
+                self.parameter_of[table.sent_name(trainer, server)] = part
 
     def __call__(self, event: str, message: Message) -> None:
         """Receives every message when it is posted and when it is delivered."""
@@ -70,10 +84,27 @@ class Ledger:
             self.taken[key] += 1
             name = self.parameter_of.get(message.variable)
             if name is not None:
-                self.staleness.append(self.updates[name] - self.seen.get((message.trainer, name), 0))
+                self.staleness.append(self.updates[name] - self._begun_with(message, name))
                 self.updates[name] += 1
         elif event == "deliver" and message.kind in (GET, GET_NOW):
             self.seen[message.trainer, message.variable] = self.updates[message.variable]
+        elif event == "deliver" and message.kind in (LOOKUP, PREFETCH):
+            name = self.table_of.get(message.variable, message.variable)
+            steps = self.looked_up.setdefault((message.trainer, name), {})
+            steps.setdefault(message.step, self.updates[name])
+
+    def _begun_with(self, message: Message, name: str) -> int:
+        """How many updates of a parameter there were in the values from which a trainer made a gradient.
+
+        A trainer may look up the rows of its next step before the gradient of this one arrives.
+        """
+        steps = self.looked_up.get((message.trainer, name), {})
+        own = max((step for step in steps if step <= message.step), default=None)
+        if own is None:
+            return self.seen.get((message.trainer, name), 0)
+        for step in [step for step in steps if step < own]:
+            del steps[step]
+        return steps[own]
 
     def result(self) -> Applied:
         """What became of the gradients of the plans. A gradient counts as applied if it was applied exactly once."""
@@ -218,7 +249,7 @@ class SyncReplay(Replay):
 
     def _on_servers(self, result: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
         """Runs the second half on the whole variables of the servers."""
-        gradients = _means(half, runs, self.rounded)
+        gradients = self._means(half, runs)
         self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
         values = self.whole(kept_of(half, half.second))
         own = {name for name in values if self.before.release(name)} if not self.rounded else set[str]()
@@ -246,6 +277,15 @@ class SyncReplay(Replay):
                 place = f"pserver_{number}", table.name
                 rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
                 result[place] = updates.update_table(self.before[place], total, rate, number)
+
+    def _means(self, half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
+        """The means of the trainers' gradients by name, without the rows that large tables drop."""
+        result = _means(half, runs, self.rounded)
+        for owned in owned_slices(half.plan) if half.plan is not None else ():
+            name, table = owned.parameter.gradient, self.choosing.get((owned.server, owned.slice.name))
+            if table is not None and isinstance(gradient := result.get(name), SelectedRows):
+                result[name] = taken_rows(table.copy(), gradient, owned.slice.start)
+        return result
 
     def not_rounded(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
@@ -292,11 +332,12 @@ class SyncReplay(Replay):
             if len(parameter.slices) < 2 or not places & bad:
                 continue
             if parameter.gradient not in gradients:  # dense ones are not kept, as they are rarely asked for
-                gradients = _means(updates.half, self._runs(updates.half, step))
+                gradients = self._means(updates.half, self._runs(updates.half, step))
             gradient = gradients[parameter.gradient]
             other, left = self._sliced(parameter, gradient, updates, step)
             shifted = [self._sliced(parameter, one, updates, step)[0] for one in _both_ways(gradient)]
-            if all(self._rounds(place, now[place], value, shifted) for place, value in other.items() if place in now):
+            compared = [place for place in other if place in now and not self._by_row(place)]
+            if all(self._rounds(place, now[place], other[place], shifted) for place in compared):
                 if left:
                     self.shown[parameter.name] = NO_ROWS
                 elif updates.uses_norm(parameter.name):
@@ -428,6 +469,7 @@ class AsyncReplay(EventReplay):
         updates: SliceUpdates,
         owned: Owned,
         gradient: Value,
+        piece: Value,
         step: int,
         counters: Mapping[str, Value],
         changed: Mapping[Place, Value],
@@ -435,9 +477,10 @@ class AsyncReplay(EventReplay):
         """Records why the update of a slice differs by design from the source's update of the whole parameter, if it
         does.
 
-        `changed` are the values on the server after the update, by place.
+        `piece` is what the slice takes of the gradient, and `changed` are the values on the server after the update, by
+        place.
         """
-        name, piece = owned.parameter.name, piece_of(gradient, owned.slice)
+        name = owned.parameter.name
         left = isinstance(piece, SelectedRows) and not len(piece.rows)
         if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
             return
@@ -579,13 +622,16 @@ class _Window:
         if gradient is None:
             return
         piece = piece_of(gradient, owned.slice)
+        table = self.replay.choosing.get((owned.server, owned.slice.name))
+        if table is not None and isinstance(piece, SelectedRows):
+            piece = taken_rows(table, piece)
         counters = self.replay.counted(owned.server, self.replay.start)
         backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
         moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
         changed = self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved)
         self.now.update(changed)
         if len(self.replay.feeds) == 1:
-            self.replay.show(self.replay.updates[name], owned, gradient, self.step, counters, changed)
+            self.replay.show(self.replay.updates[name], owned, gradient, piece, self.step, counters, changed)
 
     def _backup(self, trainer: int, owned: Owned) -> Place:
         return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"
@@ -697,7 +743,7 @@ class GeoReplay(EventReplay):
         self.trainers = range(len(self.feeds))
         self.old = {(t, name): own_copy(self.before[f"trainer_{t}", name]) for t in self.trainers for name in names}
         self.touched: dict[tuple[int, str], list[Value]] = {}
-        self.since = 0
+        self.since = self.exchanges = 0
         geo = self.made.plan.geo
         assert geo is not None
         self.every = geo.need_push_nums
@@ -750,6 +796,7 @@ class GeoReplay(EventReplay):
                 self._take_over(result, trainer, self.slices[place], value)
         if due:
             self.since = 0
+            self.exchanges += 1
 
     def _delta(self, result: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
         """The change of a parameter on a trainer since the last exchange, divided by the number of trainers.
@@ -801,13 +848,38 @@ def replay_of(given: Given, cluster: Cluster) -> Replay:
 class ReplayResult(NamedTuple):
     """The result of a replay.
 
-    `problems` are sentences about differences, `shown` the reasons for differences by design, by variable, and
-    `verdicts` the verdicts in the precision of the replay.
+    `problems` are sentences about differences, `shown` the reasons for differences by design, by variable, `verdicts`
+    the verdicts in the precision of the replay, and `exchanges` the number of exchanges in mode geo.
     """
 
     problems: Sequence[str]
     shown: Mapping[str, str]
     verdicts: Sequence[Verdict] = ()
+    exchanges: int = 0
+
+
+def result_of(replay: Replay, verdicts: Sequence[Verdict] = ()) -> ReplayResult:
+    """The result of a replay that has come to its end."""
+    return ReplayResult(replay.problems, replay.shown, verdicts, replay.exchanges)
+
+
+def waits_for_nobody(plan: Plan) -> bool:
+    """Whether servers take what comes when it comes, so that another order of events gives other values."""
+    return plan.geo is not None or settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
+
+
+def held_in_order(given: Given, schedule: int, ledger: Ledger) -> list[str]:
+    """Replays every step of the cluster against the source program, in the order of events that a seed gives.
+
+    Returns the problems, those with gradients in `ledger` too, each with the number of the order.
+    """
+    single, cluster = SingleMachine(given), start_cluster(given, schedule, watch=False)
+    replay = replay_of(given, cluster)
+    cluster.network.observe(ledger)
+    train_both(single, ClusterValues(given.made, cluster, single.start), None, replay)
+    cluster.finish()
+    replay.end()
+    return [f"schedule {schedule}: {problem}" for problem in (*replay.problems, *ledger.problems(restarts=False))]
 
 
 def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
@@ -821,4 +893,4 @@ def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Sce
     train_both(single, values, None if verdicts is None else precise.look, replay)
     cluster.finish()
     replay.end()
-    return ReplayResult(replay.problems, replay.shown, precise.settled())
+    return result_of(replay, precise.settled())

@@ -151,8 +151,8 @@ class Learnt(NamedTuple):
 class Report(NamedTuple):
     """The result of a check.
 
-    `schedules` is the number of orders of events that were run. `schedule_differs` are those that ended with other
-    parameters than the first one, each with the first variable that differs. `causes` are given if a variable is
+    `schedules` is the number of other orders of events that were run. `schedule_differs` are those that ended with
+    other parameters than the first one, each with the first variable that differs. `causes` are given if a variable is
     different, `applied` for modes that are not synchronous and promise no equality.
     """
 
@@ -166,6 +166,10 @@ class Report(NamedTuple):
     causes: tuple[Cause, ...] = ()
     applied: Applied | None = None
     promised: bool = True
+    exchanges: int = 0
+    """The number of exchanges of trainers in mode geo that were held to the source; the last is that at the end."""
+    replayed: bool = False
+    """Whether each step was held to the source in the other orders of events, in place of comparing how they end."""
     programs: str = ""
     """The program of each step, as selected; "" if every step ran @main."""
     not_run: tuple[str, ...] = ()
@@ -222,13 +226,23 @@ class Report(NamedTuple):
         return not self.learnt and not any(verdict.kind in ("loss", "result") for verdict in self.verdicts)
 
     @property
+    def by_uneven_shares(self) -> bool:
+        """Whether nothing else is known to make values differ than shares of other sizes that count the same."""
+        differs = self.promised and bool(self.different) and not self.causes
+        return differs and 0 < self.uneven <= self.different[0].first
+
+    @property
+    def lost(self) -> bool:
+        """Whether gradients were lost, or applied more than once, by servers that wait for nobody."""
+        return self.applied is not None and self.applied.applied != self.applied.sent
+
+    @property
     def holds(self) -> bool:
         """Whether the check has shown that the promise of the mode is kept."""
-        lost = self.applied is not None and self.applied.applied != self.applied.sent
         faultless = self.faulty is None or self.faulty.holds
         return (
             faultless
-            and not lost
+            and not self.lost
             and not self.nothing_learnt
             and not self.nothing_seen
             and not self.no_numbers
@@ -316,7 +330,7 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
         lines.append(f"not in double precision, so {ROUGH:.0e} is taken for rounding: {report.single_precision}")
     if report.by_gradients and not report.different:
         lines.append("what differs by more is rounding, too: gradients of whole batches are the means of their shares'")
-    lines += [report.shares] if report.shares and not _by_uneven_shares(report) else []
+    lines += [report.shares] if report.shares and not report.by_uneven_shares else []
     if report.end:
         lines += [] if _is_verdict_of_end(report) else [report.end]
         lines.append("the steps before that one are compared")
@@ -335,9 +349,12 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
     lines += report.opaque
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
-        if report.mode == "geo":
-            lines.append("every exchange follows the recurrence of geo: what is learnt is added once, nothing is lost")
-    if report.schedules:
+        if report.exchanges:
+            follow = "the one exchange follows" if report.exchanges == 1 else f"{report.exchanges:,} exchanges follow"
+            lines.append(f"{follow} the recurrence of geo: what is learnt is added once, nothing is lost")
+    if report.replayed and not report.wrong:
+        lines.append(f"the same holds in {counted(report.schedules, 'other schedule')}")
+    elif report.schedules and not report.replayed:
         bad, schedules = len(report.schedule_differs), counted(report.schedules, "schedule")
         if bad:
             seed, name = report.schedule_differs[0]
@@ -367,16 +384,10 @@ def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
             yield f"  instead: {cause.instead}"
     if len(report.causes) > most:
         yield f"and {counted(len(report.causes) - most, 'more cause')}{hint}"
-    if _by_uneven_shares(report):
+    if report.by_uneven_shares:
         yield f"the cause is uneven shares: {report.shares}"
     elif report.promised and report.different and not report.causes:
         yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
-
-
-def _by_uneven_shares(report: Report) -> bool:
-    """Whether nothing else is known to make values differ than shares of other sizes that count the same."""
-    differs = report.promised and bool(report.different) and not report.causes
-    return differs and 0 < report.uneven <= report.different[0].first
 
 
 def _code(location: str) -> str:
@@ -411,8 +422,12 @@ def _verdict(report: Report) -> str:
         return "NOTHING LEARNT: no parameter changed, so nothing is shown"
     if report.no_numbers:
         return f"NO NUMBERS: %{report.no_numbers[0]} is NaN, so nothing is shown"
-    if different:
-        return "the mode gives no equality with a single machine"
+    if report.lost:
+        return "GRADIENTS LOST: not each gradient was applied once"
+    if report.schedule_differs:
+        return f"DIFFERENT in other orders of events: first %{report.schedule_differs[0][1]}"
+    if different and not (report.faulty is not None and report.faulty.only_unreached):
+        return f"{alone}what the mode promises holds; the mode gives no equality with a single machine"
     if not report.learnt:
         shown = "so nothing is shown" if report.nothing_seen else "the trainers' results are those of a single machine"
         return f"nothing is trained by what was run; {shown}"

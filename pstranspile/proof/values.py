@@ -63,6 +63,8 @@ def feeds_like(
     the example at that place. From a place on that is drawn for each row, these are the number that
     the program compares them with (padding, or a label to ignore), else their smallest; some rows begin with it, too.
     Flags are set more often in some rows than in others. So rows differ in lengths and masks, as those of real data do.
+    In the last step the unusual rows come last, so that shares differ more than those of shuffled rows: a quantile of
+    each of two shares may otherwise leave out the same rows as one of all.
     Inputs without a dim of rows are given as they are. The same arguments give the same data.
     """
     random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
@@ -71,7 +73,21 @@ def feeds_like(
         name: [array_like(np.asarray(value), rows, random, marks.get(name)) for _ in range(steps)]
         for name, value in example.items()
     }
+    if steps > 1 and shares > 1:
+        order = np.argsort(_unusual({name: arrays[-1] for name, arrays in made.items()}, rows), kind="stable")
+        for arrays in made.values():
+            arrays[-1] = arrays[-1][order] if arrays[-1].ndim else arrays[-1]
     return {name: np.stack(arrays) for name, arrays in made.items()}
+
+
+def _unusual(batch: Mapping[str, Any], rows: int) -> Any:
+    """How far from the mean the numbers of each row of a batch are, in standard deviations."""
+    result = np.zeros(rows)
+    for array in batch.values():
+        if array.ndim and array.size:
+            numbers = array.reshape(rows, -1).astype("float64")
+            result += (abs(numbers - numbers.mean(0)) / (numbers.std(0) + 1e-12)).mean(1)
+    return result
 
 
 def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | None = None) -> Any:

@@ -6,7 +6,7 @@ sparse tables whose rows are created when they are trained, `files` reads and wr
 clusters or on the compiler.
 
 Other wings use `run` (run, Scope), `values` (LoDTensor, SelectedRows), `large` (tables), `arithmetic` and `files`
-(load_variables, save_variables), and of kernels `kernels.kernel`, `kernels.rows`, `kernels.programs.control`,
-`kernels.programs.io`, `kernels.programs.modules`, `kernels.sequences.arrays` and `kernels.training.optimizer`. Its own
-is `arithmetic.loops`. Read `run/prepared.py` first.
+(load_variables, save_variables), and of kernels `kernels.kernel`, `kernels.numeric`, `kernels.rows`,
+`kernels.programs.control`, `kernels.programs.io`, `kernels.programs.modules`, `kernels.sequences.arrays` and
+`kernels.training.optimizer`. Its own is `arithmetic.loops`. Read `run/prepared.py` first.
 """

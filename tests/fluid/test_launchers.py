@@ -514,3 +514,41 @@ def test_processes_that_train_without_each_other_are_told_once(
     said = re.findall(r"^\[(.*)\] train.py:\d+: UserWarning: the environment names (.*), but this .*", errors, re.M)
     assert said == ([("trainer 0", cluster)] if cluster else [])
     assert errors.count("each process trains alone") == len(said)
+
+
+SEEDED = """
+import numpy as np
+import paddle.fluid as fluid
+from paddle.fluid.incubate.fleet.base import role_maker
+from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
+x = fluid.layers.data("x", [3])
+begun = fluid.initializer.Uniform(-0.5, 0.5, seed=5)
+loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr=fluid.ParamAttr(initializer=begun), bias_attr=False))
+exe = fluid.Executor(fluid.CPUPlace())
+feed = {"x": np.arange(12, dtype="float32").reshape(4, 3)}
+if alone:
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    exe.run(fluid.default_startup_program())
+    print(exe.run(feed=feed, fetch_list=[loss])[0])
+else:
+    fleet.init(role_maker.PaddleCloudRoleMaker())
+    fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+    if server:
+        fleet.init_server()
+        fleet.run_server()
+    else:
+        fleet.init_worker()
+        exe.run(fleet.startup_program)
+        print(exe.run(fleet.main_program, feed=feed, fetch_list=[loss])[0])
+        fleet.stop_worker()
+"""
+
+
+def test_a_cluster_starts_where_one_machine_starts(tmp_path: Path) -> None:
+    """The initialiser has a seed of its own, the program has none."""
+    status, alone, errors = launched(tmp_path, "alone = True" + SEEDED, "--nproc_per_node", "1")
+    assert status == 0, errors
+    options = [*servers(1), "--worker_num", "1"]
+    status, served, errors = launched(tmp_path, "alone = False" + SEEDED, *options, launcher="launch_ps")
+    assert status == 0, errors
+    assert served == alone

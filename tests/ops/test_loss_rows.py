@@ -22,7 +22,12 @@ REFUSED = {
     "bpr": ("bpr_loss", {"X": SCORES, "Label": LABELS}, {}, "the label 3 is not in 0 to 2"),
     "nll": ("nll_loss", {"X": SCORES, "Label": LABELS[:, 0]}, ALL, "the label 3 is not in 0 to 2"),
     "nll below 0": ("nll_loss", {"X": SCORES, "Label": np.array([0, -1])}, ALL, "the label -1 is not in 0 to 2"),
-    "nll reduction": ("nll_loss", {"X": SCORES, "Label": LABELS[:, 0]}, {"reduction": "all"}, "not one of none"),
+    "nll reduction": (
+        "nll_loss",
+        {"X": SCORES, "Label": LABELS[:, 0]},
+        {"reduction": "all"},
+        "reduction is 'all', it must be one of",
+    ),
     "kldiv reduction": ("kldiv_loss", {"X": SCORES, "Target": SCORES}, {"reduction": "max"}, "batchmean"),
     "center": (
         "center_loss",

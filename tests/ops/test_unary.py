@@ -91,7 +91,7 @@ def test_clip_lets_no_gradient_through_at_its_bounds():
 def test_bounds_of_clip_may_be_tensors_and_must_be_in_order():
     inputs = {"X": np.array([-3.0, 3.0]), "Min": np.array([-1.0]), "Max": np.array([2.0])}
     assert one_output("clip", inputs, {"min": 0.0, "max": 0.0}).tolist() == [-1, 2]
-    with pytest.raises(DiagnosticError, match=r"the lower bound 1.0 is above the upper bound 0.5"):
+    with pytest.raises(DiagnosticError, match=r"min is 1, it must be at most max, which is 0.5"):
         one_output("clip", {"X": np.ones(1)}, {"min": 1.0, "max": 0.5})
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.machines.asynchronous import AsynchronousServer
+from pstranspile.cluster.machines.network import Scheduler
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import (
     SGD,
@@ -28,6 +30,7 @@ from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.report import BITWISE, DIFFERENT, Cause, Report, report_text
 from pstranspile.tools.cli import main
+from tests.sparse import Look, distributed, model
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 
@@ -379,3 +382,58 @@ def test_a_check_prints_no_warnings_of_numpy():
         module = ps.load(str(Path(__file__).parents[2] / "examples" / "transformer_encoder.ir"))
         ps.check(module, ps.Job(pservers=["a:1", "b:1"], trainers=2, mode="async"), steps=1)
     assert [str(each.message) for each in told if issubclass(each.category, RuntimeWarning)] == []
+
+
+@pytest.mark.parametrize("mode", ["async", "half-async"])
+@pytest.mark.parametrize(
+    ("look", "settings"),
+    [
+        (Look(), {"runtime_split_send_recv": False}),
+        (Look(), {"large_tables": "table"}),
+        (distributed(), {}),
+        (distributed(), {"distributed_table": "rows"}),
+    ],
+    ids=["remote", "large", "modulo", "rows"],
+)
+def test_a_lookup_of_rows_is_a_fetch(mode: str, look: Look, settings: dict[str, Any]):
+    """Machines in turn: between a lookup and the gradient of its rows comes at most one of the other trainer's."""
+    module = model([look])
+    result = ps.compile(module, job(2, 2, mode, **settings))
+    report = check(module, job(2, 2, mode, **settings), result=result, steps=6)
+    assert report.holds, report_text(report)
+    assert report.applied is not None
+    parts = sum(len(p.slices) for p in result.plan.parameters) + (2 if result.plan.table is not None else 0)
+    assert report.applied.sent == report.applied.applied == 2 * 6 * parts
+    assert report.applied.stalest == 1
+
+
+@pytest.mark.parametrize("mode", ["async", "half-async", "geo"])
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_other_orders_of_modes_that_wait_for_nobody_are_held_to_the_source(make: Any, mode: str):
+    """They end differently, which the mode allows; each step of each order follows from the values before it."""
+    told: list[str] = []
+    report = check(
+        make(), job(2, 2, mode), schedules=3, progress=lambda what, done, of: told.append(f"{what} {done}/{of}")
+    )
+    assert report.holds, report_text(report)
+    assert (report.schedules, report.replayed) == (3, True)
+    assert "the same holds in 3 other schedules" in report_text(report)
+    assert {f"orders of events {number}/3" for number in (1, 2, 3)} <= {*told}
+
+
+@pytest.mark.parametrize("mode", ["async", "geo"])
+def test_what_goes_wrong_in_one_order_alone_is_found(mode: str, monkeypatch: pytest.MonkeyPatch):
+    """A server that loses its first gradient whenever the events are not in turn."""
+    take = AsynchronousServer.on_send
+
+    def losing(self: AsynchronousServer, message: Any) -> None:
+        if type(self.network.scheduler) is Scheduler or self.updates:
+            take(self, message)
+        else:
+            self.count_update()
+
+    monkeypatch.setattr(AsynchronousServer, "on_send", losing)
+    report = check(dense(), job(2, 2, mode), schedules=2)
+    assert not report.holds
+    assert report.wrong
+    assert all(line.startswith("schedule ") for line in report.wrong)

@@ -13,6 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise
 from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location
 from pstranspile.runtime.arithmetic import arithmetic_name
+from pstranspile.runtime.run.frame import DRAWN_FOR_NONE
 from pstranspile.runtime.run.step_feeds import Dealing
 
 # Checkpoints record the settings that decide the numbers of a run besides the program, the seed and the data.
@@ -293,7 +294,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
     if not all(map(_is_count, steps.values())):
         fields.refuse("`steps` does not hold counts")
     seed = fields.held.get("seed")
-    if seed is not None and not _is_count(seed):
+    if seed is not None and not _is_seed(seed):
         fields.refuse("`seed` is no seed")
     manifest = Manifest(
         fields.text("layout"),
@@ -369,6 +370,11 @@ def _settings(fields: _Fields) -> dict[str, str]:
 def _is_count(value: object) -> TypeGuard[int]:
     """Whether a value is a number from 0 on, as files and tensors can have of anything."""
     return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_seed(value: object) -> TypeGuard[int]:
+    """Whether a value is a seed: one that was given, or one that a run has drawn."""
+    return type(value) is int and abs(value) < 2 * DRAWN_FOR_NONE
 
 
 def _entry(fields: _Fields) -> FileEntry:

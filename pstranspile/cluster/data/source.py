@@ -183,6 +183,8 @@ def _array(one: Input, value: Any, levels: int) -> Any:
     array = np.asarray(value)
     if array.dtype.kind == "f" and np.dtype(one.dtype).kind != "f":
         raise ValueError(f"{value!r} is no whole number")
+    if array.size != one.width:
+        raise ValueError(f"the value has {array.size} number{'' if array.size == 1 else 's'}, a row takes {one.width}")
     return array.astype(one.dtype).reshape(one.dims)
 
 

@@ -309,7 +309,8 @@ class _Conversion:
         if array.null_count:
             array = array.fill_null(False if str(array.type) == "bool" else 0) if _is_number(array.type) else array
         if not _is_number(array.type):
-            self._refuse(f"{self.input.name} is {self.input.dtype}, the column {name} is {array.type}")
+            whole = self.table.schema.field(name).type  # such as lists of lists, of which `array` has the inner ones
+            self._refuse(f"{self.input.name} is {self.input.dtype}, the column {name} is {whole}")
         values = array.to_numpy(zero_copy_only=False)
         wanted = np.dtype(self.input.dtype)
         if wanted.kind in "iu":
@@ -332,11 +333,12 @@ class _Conversion:
             self.bad.setdefault(row, f"{name} holds a number that {self.input.dtype} can't")
 
     def _note(self, array: Any, name: str, offsets: Sequence[Array]) -> None:
-        """Marks rows with missing values as bad."""
+        """Marks rows with missing values as bad: a row without a value, or one with a list that lacks one."""
+        reason = f"a value in the list of {name} is missing" if offsets else f"{name} has no value"
         if array.null_count:
             missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             for row in _rows(missing, offsets):
-                self.bad.setdefault(row, f"{name} has no value")
+                self.bad.setdefault(row, reason)
 
     def _refuse(self, message: str) -> None:
         raise DiagnosticError([error("data-column", message, Location(self.file))])

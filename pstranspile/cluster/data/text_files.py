@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import isinf
@@ -18,6 +18,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
+from pstranspile.ir.reading import kind_of
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array
 
@@ -545,10 +546,10 @@ _SURROGATE = Pattern("[\ud800-\udfff]")
 """Half of a character: JSON writes those of many scripts as two halves."""
 
 
-def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
+def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool], truths: Collection[str] = ()) -> Why:
     """The reason why a line of JSON can't be fed, from Arrow's message about it.
 
-    `wanted` has the names of columns, and whether their values are whole numbers.
+    `wanted` has the names of columns, and whether their values are whole numbers; those of `truths` are true or false.
     """
     import json
 
@@ -577,6 +578,11 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
         return Why(f"{name} stands twice", text.decode("utf-8").rfind(json_of(name)) + 1)
     for name, whole in wanted.items():
         for value in _numbers_in(row.get(name)):
+            if name in truths:
+                if not isinstance(value, bool):
+                    reason = f"{name}: {_short(value)} is not true or false, which the first line has there"
+                    return Why(reason, _column(text, json_of(name)))
+                continue
             fits = isinstance(value, int | float) and not isinstance(value, bool)
             if not fits or (whole and not isinstance(value, int)):
                 kind = "whole number" if whole else "number"
@@ -881,7 +887,9 @@ def _names_in(line: bytes, delimiter: str, file: str) -> list[str]:
         finally:
             csv.field_size_limit(limit)
     except UnicodeDecodeError:
-        raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
+        kind = kind_of(line)
+        told = "its first line, with the names of its columns, is not UTF-8" if kind is None else str(kind)
+        raise refused(file, told) from None
     except csv.Error:
         names = []
     if not names:
@@ -922,10 +930,15 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
     if example is not None:
         held = example
         require_widths(mapped, lambda name: None if isinstance(held[name], list | None) else 1, file, list(held))
-    ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names}
+    truths = frozenset(name for _, names in mapped for name in names if _is_truth((example or {})[name]))
+    ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names if name not in truths}
 
     def parse(data: bytes, ids: Any) -> Any:
-        fields = {name: _json_type(_kind(one, ids), (example or {})[name]) for one, names in mapped for name in names}
+        fields = {
+            name: _json_type(pyarrow.bool_() if name in truths else _kind(one, ids), (example or {})[name])
+            for one, names in mapped
+            for name in names
+        }
         if not data:
             return pyarrow.table({name: pyarrow.array([], kind) for name, kind in fields.items()})
         singly = {name: fields.pop(name) for name in sorted(ids_in)} if ids is None else {}
@@ -939,7 +952,7 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
         return pyarrow.table(columns)
 
     whole = {name: "int" in one.dtype for one, names in mapped for name in names}
-    why = partial(_why_of_objects, wanted=whole)
+    why = partial(_why_of_objects, wanted=whole, truths=truths)
     return LineReader(file, mapped, 0, _with_large_ids(mapped, parse), objects=True, why=why)
 
 
@@ -1025,6 +1038,9 @@ def _first_object(file: str) -> dict[str, Any] | None:
     try:
         result = json.loads(first.removeprefix(_MARK))
     except (ValueError, RecursionError) as problem:
+        kind = kind_of(first) if isinstance(problem, UnicodeDecodeError) else None
+        if kind is not None:
+            raise refused(file, str(kind)) from None
         fault = json_fault(problem)
         where = Location(file, _first_row(file), max(fault.column, 1))
         raise DiagnosticError([error("data-source", f"its first line is no JSON: {fault.reason}", where)]) from None
@@ -1040,6 +1056,13 @@ def _first_row(file: str) -> int:
         while (line := stream.readline(LONGEST + 1)) and not line.strip():
             number += 1
     return number
+
+
+def _is_truth(example: Any) -> bool:
+    """Whether the first value in nested lists is true or false."""
+    while isinstance(example, list) and example:
+        example = cast("list[Any]", example)[0]
+    return isinstance(example, bool)
 
 
 def _json_type(kind: Any, example: Any) -> Any:

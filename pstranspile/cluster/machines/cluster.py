@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -49,6 +49,7 @@ from pstranspile.ir.expect import checked, expect, expect_number, expect_word, w
 from pstranspile.ir.model import EMPTY, MAIN, DistributedVar, Op, Program, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of
+from pstranspile.runtime.run.frame import DRAWN, DRAWN_FOR_NONE
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import sends_of_rows
 from pstranspile.runtime.run.step_feeds import (
@@ -478,9 +479,7 @@ class Cluster:
         self.network = Network(self.scheduler)
         self.library = Library()
         serving, training = by_kind(roles)
-        self.seed = seed
-        if seed is None and not any(role.startup.random_seed for role in roles.values()):
-            self.seed = secrets.randbits(63) | 1  # the same seed for all machines
+        self.seed = shared_seed(roles, seed, lambda: secrets.randbits(63))
         self.folder = folder = os.fspath(folder)
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
@@ -724,3 +723,36 @@ def _server(name: str, network: Network, role: Role, seed: int | None, folder: s
     assert op is not None
     kind = {0: SynchronousServer, 3: GeoServer}.get(mode_of(op), AsynchronousServer)
     return kind(name, network, role.startup, role.main, seed=seed, scope=Scope(), folder=folder)
+
+
+# The seed of random numbers that all machines of a job share.
+
+
+def shared_seed(roles: Mapping[str, Role], given: int | None, draw: Callable[[], int]) -> int | None:
+    """The seed with which every machine of a job runs its programs; None if the programs' own seeds do.
+
+    It is the given one. Without it, and in place of a given 0, `draw` gives up to 63 random bits if there are programs
+    without a seed. They hold only for ops that have no seed of their own, so that a cluster draws for all others what
+    one machine draws.
+    """
+    if given == 0:
+        return DRAWN_FOR_NONE | draw()
+    if given is not None or not _has_unseeded(roles.values()):
+        return given
+    return DRAWN | draw()
+
+
+def _has_unseeded(roles: Iterable[Role]) -> bool:
+    """Whether a program without a seed may draw random numbers. Start-up programs are taken to draw."""
+    startups = [role.startup for role in roles]
+    if not any(startup.random_seed for startup in startups):
+        return True
+    others: list[Program] = []
+    for role in roles:
+        more: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
+        others += (role.main, *more.values())
+    return any(not program.random_seed and _draws(program) for program in (*startups, *others))
+
+
+def _draws(program: Program) -> bool:
+    return any(facts_of(op.type).draws for block in program.blocks for op in block.ops)

@@ -44,6 +44,9 @@ from pstranspile.runtime.values import LoDTensor
 Weighing: TypeAlias = Literal["equal", "weighted"]
 """Whether all shares have equal weights, as in the programs, or weights proportional to their rows."""
 
+WEIGHTED_INSTEAD = " (--shares weighted is)"
+"""What the sentence about uneven shares ends in, of commands that can have them weighted."""
+
 
 class Uneven(NamedTuple):
     """The first step, counted from 1, whose shares have different numbers of rows, these numbers (None: the trainer has
@@ -61,7 +64,7 @@ class Uneven(NamedTuple):
         shares = f"in step {self.step}{more} the trainers' losses are means over different numbers of rows: {rows}"
         if weighing == "weighted":
             return f"{shares}; they are weighted by these, which trainers of Fluid don't do"
-        return f"{shares}; each counts the same, as in Fluid, so this is no mean over all rows (--shares weighted is)"
+        return f"{shares}; each counts the same, as in Fluid, so this is no mean over all rows{WEIGHTED_INSTEAD}"
 
 
 Meeting: TypeAlias = Literal["", "servers", "ranks"]

@@ -61,13 +61,15 @@ class Simulated(NamedTuple):
     large tables as SelectedRows of the rows that exist.
 
     Where several programs take turns, the names are `PROGRAM/NAME`, with a value for every step of that program. A
-    value is None where a trainer had no rows. `warnings` tell of shares that have different numbers of rows.
+    value is None where a trainer had no rows. `warnings` tell of shares that have different numbers of rows. `ran` is
+    how the machines ran: "Simulated", "Launched" as processes, or "Launched on Ray".
     """
 
     fetched: tuple[dict[str, list[Value]], ...]
     parameters: dict[str, Any]
     cluster: Cluster
     warnings: tuple[Diagnostic, ...] = ()
+    ran: str = "Simulated"
 
     def __repr__(self) -> str:
         """`<Simulated: 2 trainers, 2 steps; fetched loss; 3 parameters>`."""
@@ -78,7 +80,7 @@ class Simulated(NamedTuple):
             *(["fetched " + ", ".join(names)] if names else []),
             counted(len(self.parameters), "parameter"),
         ]
-        return f"<Simulated: {'; '.join(parts)}>"
+        return f"<{self.ran}: {'; '.join(parts)}>"
 
     def __str__(self) -> str:
         """A summary: what trainers fetched at the first and the last step, the dims of parameters, and warnings."""

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.cluster import Cluster, shared_seed
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.server import listening_op, mode_of
 from pstranspile.compiler.folders import load_role, report_changed, roles_in
@@ -45,8 +45,7 @@ class JobFolder(NamedTuple):
 
     def cluster(self, **options: Any) -> Cluster:
         """A cluster of the job's machines, none of which has begun."""
-        if options.get("seed") is None and not any(role.startup.random_seed for role in self.roles.values()):
-            options["seed"] = int(self.hash[:15], 16) | 1
+        options["seed"] = shared_seed(self.roles, options.get("seed"), lambda: int(self.hash[:15], 16))
         return Cluster(self.roles, settings=Settings(push_every=self.push_every), **options)
 
     def addresses(self) -> dict[str, str]:

@@ -334,4 +334,4 @@ def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
         if isinstance(machine, Trainer):
             machine.take_results(state["results"])
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
-    return Simulated(fetched, cluster.parameters(), cluster)
+    return Simulated(fetched, cluster.parameters(), cluster, ran="Launched")

@@ -415,7 +415,7 @@ class Site:
         if peer.takes is not None:
             peer.takes(messages)
         elif not peer.left:
-            size = sum(bytes_of(message.payload) for message in messages)
+            size = sum(bytes_of(message.payload) for message in messages) if peer.index >= 0 else 0
             if peer.index >= 0 and peer.held + size > MOST_HELD and self._holds_much(peer, size):
                 if not peer.refusal:
                     peer.refuse(f"answers of {peer.held + size} bytes to it are not confirmed")

@@ -155,6 +155,8 @@ class Cuts:
         at_end: bool,
     ):
         self._origin, self._settings = origin, settings
+        self.first = 0 if origin is None else origin.step
+        """The number of steps that were done before the job began."""
         self.source = None if origin is None else str(origin.place)
         """The path from which the job continues: a checkpoint, or a folder of them (the newest counts); None at the
         beginning.

@@ -446,7 +446,8 @@ class Session:
         done = self._gathered(files)
         for trainer in done.cluster.trainers:
             trainer.take_results(self.cuts.fetched(trainer.name, trainer.results))
-        return done._replace(fetched=tuple(results_of(trainer) for trainer in done.cluster.trainers))
+        fetched = tuple(results_of(trainer) for trainer in done.cluster.trainers)
+        return done._replace(fetched=fetched, ran="Launched on Ray")
 
     def _ended(self, files: Mapping[str, bytes]) -> Simulated:
         done = self._remember(files)

@@ -1,5 +1,5 @@
 """The cost of a job in a step: what each server moves and stores, the work and memory of each machine, and all of this
-for several numbers of machines.
+for other plans, several numbers of machines, and other settings.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
@@ -25,14 +25,18 @@ from pstranspile.compiler.cost.seconds import (
     shown,
 )
 from pstranspile.compiler.cost.steps import StepCost, step_cost
-from pstranspile.compiler.job import DEFAULTS, Job
+from pstranspile.compiler.job import COST, DEFAULTS, MAX_MACHINES, Job, local_endpoints
+from pstranspile.compiler.job.modes import settings_of
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
-from pstranspile.ir.diagnostics import cluster_of, counted
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, shell_line
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Op, Program, TensorType
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 from pstranspile.ops.work import bytes_of
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.plan.edited import PlanFile
 
 
 class ServerCost(NamedTuple):
@@ -167,7 +171,7 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     total = dict.fromkeys(plan.pservers, 0.0)
     lookups = lookups_of(program, batch_rows)
     for parameter in plan.parameters if plan.pservers else ():
-        of_rows = _moved(parameter, lookups, batch_rows, counts)
+        of_rows = moved_of(parameter, lookups, batch_rows, counts)
         row = row_width(parameter.shape) * parameter.dtype.size
         for part in parameter.slices:
             slices[part.endpoint] += 1
@@ -177,7 +181,10 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     return PlanCost(plan, batch_rows, counts is not None, servers)
 
 
-def _moved(parameter: PlannedParameter, lookups: Mapping[str, int], batch_rows: int, counts: IdCounts | None) -> Moved:
+def moved_of(
+    parameter: PlannedParameter, lookups: Mapping[str, int], batch_rows: int, counts: IdCounts | None
+) -> Moved:
+    """The bytes that a parameter of a plan moves in a step of a trainer."""
     return moved_by(
         parameter.name,
         TensorType(parameter.dtype, parameter.shape),
@@ -206,7 +213,7 @@ def _machines(
     reduced = Exchange()
     if plan.pservers:
         lookups = lookups_of(compiled.source.main, rows)
-        flows = flows_of(plan, trainer, lambda parameter: _moved(parameter, lookups, rows, counts))
+        flows = flows_of(plan, trainer, lambda each: moved_of(each, lookups, rows, counts))
     else:
         moved, messages = _of_collectives(trainer, plan.trainers)
         frames = min(messages / 2, 2.0 * (plan.trainers - 1))
@@ -223,11 +230,7 @@ def _machines(
         told = sum(_messages(op, server.endpoint) for op in trainer.main_block.ops) * plan.trainers
         machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, told))
     names = [machine.machine for machine in machines]
-    return (
-        tuple(machines),
-        loops,
-        Work(names, steps, flows, reduced, waits),
-    )
+    return tuple(machines), loops, Work(names, steps, flows, reduced, waits)
 
 
 def _cost(machine: str, count: int, step: StepCost, moved: float, messages: float) -> MachineCost:
@@ -272,7 +275,7 @@ def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts 
     for parameter in plan.parameters:
         if not parameter.sparse:
             continue
-        moved = _moved(parameter, lookups, rows, counts)
+        moved = moved_of(parameter, lookups, rows, counts)
         width = row_width(parameter.shape) * parameter.dtype.size + ID
         share = width * (2 if parameter.prefetched else 1)
         for part in parameter.slices:
@@ -350,6 +353,90 @@ def cost_json(cost: PlanCost) -> dict[str, Any]:
         "loops": cost.loops,
         **({"seconds": seconds_json(cost.seconds)} if cost.seconds is not None else {}),
     }
+
+
+# Two plans of a program: what changes in cost.
+
+
+OF_MEAN = "of the mean"
+"""The unit of a ratio to the mean of all servers."""
+
+
+class CostChange(NamedTuple):
+    """A figure of a step that another plan changes, in `unit`; None where a plan has no such machine."""
+
+    figure: str
+    before: float | None
+    after: float | None
+    unit: str = "bytes"
+
+
+def cost_under(compiled: Compiled, plan: PlanFile, *, by_id: bool) -> PlanCost | None:
+    """The cost that a plan of another job has for the program of a compiled one, for the same batch and ids; None if
+    the plan is for another program.
+
+    `by_id`: its large table is dealt out by id. What the plan does not say is as in the compiled job. Raises
+    DiagnosticError for a plan that leaves rows without a server.
+    """
+    made = compiled.plan
+    job = compiled.job or Job(pservers=made.pservers or None, trainers=made.trainers, mode=made.mode)
+    if plan.source != compiled.fingerprint:
+        return None
+    given: dict[str, Any] = {"pservers": plan.pservers or None, "trainers": plan.trainers, "trainer_endpoints": None}
+    given["large_tables"] = None  # the program has them already
+    if by_id != (compiled.plan.table is not None):
+        given["distributed_table"] = "modulo" if by_id else "rows"
+    if plan.mode == job.mode:
+        other = replace(job, **given)
+    else:
+        alike = ("slice_var_up", "min_block_size", "distributed_table", "batch_rows", "id_counts", "allow")
+        other = Job(**{**{key: getattr(job, key) for key in alike}, **given}, mode=plan.mode)
+    return cost(prepare(compiled.source, other, plan=plan))
+
+
+def cost_changes(before: PlanCost, after: PlanCost) -> list[CostChange]:
+    """The figures that differ between the costs of two plans: of the busiest server, of what each server holds, and of
+    a trainer.
+    """
+    old, new = _figures(before), _figures(after)
+    keys = sorted(
+        {**old, **new}, key=lambda key: key[0].startswith("a trainer")
+    )  # servers that come or go, then trainers
+    figures = ((figure, old.get((figure, unit)), new.get((figure, unit)), unit) for figure, unit in keys)
+    return [CostChange(*each) for each in figures if each[1] != each[2]]
+
+
+def _figures(found: PlanCost) -> dict[tuple[str, str], float]:
+    """The figures of a cost that are compared, each with its unit."""
+    result: dict[tuple[str, str], float] = {}
+    unit = "bytes an exchange" if found.plan.geo else "bytes a step"
+    trainer, *machines = found.machines
+    if found.servers:
+        result["the busiest server moves", unit] = found.busiest.moved
+        result["the busiest server moves", OF_MEAN] = found.of_mean(found.busiest)
+    for server, machine in zip(found.servers, machines, strict=True):
+        result[f"server {server.endpoint} holds", "bytes"] = machine.held
+    result["a trainer moves", unit] = trainer.moved
+    result["a trainer's messages", ""] = trainer.messages
+    result["a trainer holds", "bytes"] = trainer.held
+    result["a trainer's peak of a step", "bytes"] = trainer.peak
+    return result
+
+
+def cost_changes_text(changes: Sequence[CostChange]) -> str:
+    """A line for each figure that changes, with its sign as in the changes of a plan."""
+    lines = [_change_line(change) for change in changes]
+    return "\n".join(["cost of a step:" if lines else "the cost of a step is the same", *lines]) + "\n"
+
+
+def _change_line(change: CostChange) -> str:
+    figure, before, after, unit = change
+    one, other = (f"{value or 0.0:,.2f}" if unit == OF_MEAN else f"{value or 0.0:,.0f}" for value in (before, after))
+    unit = f" {unit}" if unit else ""
+    if before is None or after is None:
+        return f"+ {figure}: {other}{unit}" if before is None else f"- {figure}: {one}{unit}"
+    share = f" ({(after - before) / before:+.1%})" if before else ""
+    return f"~ {figure}: {one} -> {other}{unit}{share}"
 
 
 # Several numbers of machines.
@@ -527,3 +614,165 @@ def _row_json(row: SweepRow) -> dict[str, Any]:
         return fields
     timed = {name: value for name, value in row.seconds._asdict().items() if name != "machines"}
     return {**fields, "seconds": timed}
+
+
+# Settings that lower the cost of a job.
+
+
+class Suggestion(NamedTuple):
+    """A setting that lowers the bytes that the busiest machine moves in a step, or the most memory of a machine, by
+    more than 5 %.
+
+    `option` are the words of a command that set it, in place of a value given before. `moved` and `memory` are the
+    bytes with it; `exactness` says what it changes in the results.
+    """
+
+    option: str
+    moved: float
+    memory: int
+    exactness: str
+
+
+@checked
+@dataclass(frozen=True)
+class Suggestions:
+    """The settings that lower the cost of a job, as `str` shows them: the one that lowers most comes first.
+
+    `moved` are the bytes that the busiest machine of the job moves in a step, trainers included, `memory` the most
+    bytes that a machine holds and has at the peak of a step. `tried` are the options of all settings that were
+    compared, `refused` those that the job can't have, each with the reason.
+    """
+
+    mode: str
+    batch_rows: int
+    moved: float
+    memory: int
+    suggestions: tuple[Suggestion, ...]
+    tried: tuple[str, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        """`<Suggestions for sync: 2 of 7 settings>`."""
+        return f"<Suggestions for {self.mode}: {len(self.suggestions)} of {counted(len(self.tried), 'setting')}>"
+
+    def __str__(self) -> str:
+        """The lines that `pstranspile plan --suggest` prints."""
+        return suggestions_text(self).rstrip("\n")
+
+
+@checked
+def suggest(module: Module, job: Job) -> Suggestions:
+    """The settings of a job that lower the bytes of its busiest machine, or the most memory of a machine, by more than
+    5 %: placement by cost, slices, their least size, lookups on servers, and one server more or fewer.
+
+    Each is compared alone with the job; of several least sizes, the best one is given. Raises DiagnosticError as
+    `compile` and `cost` do.
+    """
+    expect_module(module, "suggest")
+    expect(job, Job, "suggest", "job")
+    compiled = prepare(module, job)
+    known = {(each.code, each.message) for each in compiled.warnings}
+    moved, memory = _most(cost(compiled))
+    best: dict[str, Suggestion] = {}
+    tried: list[str] = []
+    refused: list[tuple[str, str]] = []
+    for kind, words, given, exactness in _settings(compiled, job):
+        option = shell_line(words)
+        tried.append(option)
+        try:
+            other = prepare(module, replace(job, **given))
+            found = Suggestion(option, *_most(cost(other)), exactness)
+        except DiagnosticError as problem:
+            refused.append((option, problem.diagnostics[0].message))
+            continue
+        if found.moved >= moved * (1 - HELPS) and found.memory >= memory * (1 - HELPS):
+            continue
+        told = [f"; {each.message}" for each in other.warnings if (each.code, each.message) not in known]
+        found = found._replace(exactness="".join([exactness, *told]))
+        if kind not in best or _gain(found, moved, memory) > _gain(best[kind], moved, memory):
+            best[kind] = found
+    order = sorted(best.values(), key=lambda each: -_gain(each, moved, memory))
+    return Suggestions(job.mode, job.batch_rows, moved, memory, tuple(order), tuple(tried), tuple(refused))
+
+
+def _most(found: PlanCost) -> tuple[float, int]:
+    """The bytes that the busiest machine moves, and the most that a machine holds and has at its peak."""
+    machines = found.machines
+    return max(each.moved for each in machines), max(each.held + each.peak for each in machines)
+
+
+def _gain(found: Suggestion, moved: float, memory: int) -> float:
+    """The larger one of the shares by which a setting lowers the bytes moved and the memory."""
+    return max(1 - found.moved / moved if moved else 0.0, 1 - found.memory / memory if memory else 0.0)
+
+
+_SIZES = (4, 1 / 4, 16, 1 / 16, 64, 1 / 64)
+"""The factors of the least size of slices that are tried; of two that lower costs as much, the first is given."""
+
+_Setting = tuple[str, list[str], dict[str, Any], str]
+"""The kind of a setting, the words of a command for it, its key and value, and what it changes in the results."""
+
+
+def _settings(compiled: Compiled, job: Job) -> Iterator[_Setting]:
+    """Yields the settings to try, in order: those that have an effect in the mode, and are not the job's already."""
+    mode = settings_of(job.mode)
+    options, same = mode.options, f"the same results (equal to one machine: {mode.promise.value})"
+    if "split_method" in options and job.split_method != COST:
+        yield "split_method", ["--set", f"split_method={COST}"], {"split_method": COST}, same
+    if "slice_var_up" in options and not job.slice_var_up:
+        yield "slice_var_up", ["--set", "slice_var_up=true"], {"slice_var_up": True}, same
+    if "min_block_size" in options and len(job.pservers) > 1 and (job.slice_var_up or job.mode == "geo"):
+        for size in dict.fromkeys(max(1, round(job.min_block_size * factor)) for factor in _SIZES):
+            if size != job.min_block_size:
+                yield "min_block_size", ["--set", f"min_block_size={size}"], {"min_block_size": size}, same
+    whole = [each.name for each in compiled.plan.parameters if each.sparse and not each.prefetched]
+    if "large_tables" in options and whole:
+        names = [*job.large_tables, *whole]
+        exactness = "the same bits with SGD, Adagrad and lazy Adam; others no longer move rows without a gradient"
+        yield "large_tables", ["--set", f"large_tables={','.join(names)}"], {"large_tables": names}, exactness
+    # What a table that is dealt out by id moves is not counted, so that numbers of servers can't be compared with one.
+    if job.pservers == local_endpoints(len(job.pservers) or 1) and compiled.plan.table is None:
+        for count in (len(job.pservers) - 1, len(job.pservers) + 1):
+            if 1 <= count <= MAX_MACHINES:
+                yield f"pservers {count}", ["--pservers", str(count)], {"pservers": count}, same
+
+
+def suggestions_text(found: Suggestions) -> str:
+    """The settings as a table, each followed by what it changes in the results."""
+    unit = "an exchange" if found.mode == "geo" else "a step"
+    lines = [
+        f"mode {found.mode}, {counted(found.batch_rows, 'row')} a batch of a trainer: the busiest machine moves "
+        f"{found.moved:,.0f} bytes {unit}, the most memory of a machine is {found.memory:,} bytes",
+        "",
+    ]
+    table = [("setting", "busiest moves", "", "most memory", "")]
+    for each in found.suggestions:
+        shares = [f"{_share(*pair):+.1%}" for pair in ((found.moved, each.moved), (found.memory, each.memory))]
+        table.append((each.option, f"{each.moved:,.0f}", shares[0], f"{each.memory:,}", shares[1]))
+    if found.suggestions:
+        head, *rows = columns(table)
+        lines.append(head.rstrip())
+        for row, each in zip(rows, found.suggestions, strict=True):
+            lines += [row, f"    {each.exactness}"]
+    else:
+        lines.append(f"none of {counted(len(found.tried), 'setting')} lowers one of them by more than {HELPS:.0%}")
+    lines += [f"{option} is refused: {reason}" for option, reason in found.refused]
+    return "\n".join(lines) + "\n"
+
+
+def _share(before: float, after: float) -> float:
+    return (after - before) / before if before else 0.0
+
+
+def suggestions_json(found: Suggestions) -> dict[str, Any]:
+    """The settings as JSON."""
+    return {
+        "version": 1,
+        "mode": found.mode,
+        "batch_rows": found.batch_rows,
+        "moved": found.moved,
+        "memory": found.memory,
+        "suggestions": [each._asdict() for each in found.suggestions],
+        "tried": list(found.tried),
+        "refused": [{"option": option, "reason": reason} for option, reason in found.refused],
+    }

@@ -155,7 +155,7 @@ out.
 """
 
 
-class Unknown(Exception):
+class Unknown(LookupError):
     """There is no such machine, op or variable; the text names similar ones."""
 
 

@@ -396,7 +396,12 @@ def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
 def _type_errors(given: Mapping[str, object]) -> Iterable[Diagnostic]:
     for key, value in given.items():
         want = _wanted_type(key, value)
-        if want:
+        if want == "strings":
+            items = cast("Sequence[object]", value)
+            at = next(place for place, item in enumerate(items, 1) if not isinstance(item, str))
+            message = f"{key} takes strings, but number {at} of its {len(items)} is {_with_type(items[at - 1])}"
+            yield error("job-type", message, focus=key)
+        elif want:
             yield error("job-type", f"{key} takes {want}, not {_with_type(value)}", focus=key)
 
 

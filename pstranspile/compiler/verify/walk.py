@@ -18,6 +18,7 @@ from pstranspile.ir.model import EMPTY, Attrs, Block, Op, TensorType, Var
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, KIND_TEXT, declared_here, role_text, var_text, word
 from pstranspile.ir.types import RUN_BY_FLUID, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of, with_defaults
+from pstranspile.ops.attributes import refusals
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
 
@@ -111,6 +112,8 @@ def attributes_fit(attrs: Attrs, schema: OpSchema) -> bool:
         kind = spec.kind if spec is not None else ANY_OP.get(name)
         if kind is not (given := KINDS.get(type(value))) and (given, kind) not in _ALIKE:
             return False
+    if next(refusals(attrs, known), None) is not None:
+        return False
     return all(name in attrs or spec.default is not None or spec.optional for name, spec in known.items())
 
 
@@ -120,7 +123,9 @@ def generic_attributes_fit(attrs: Attrs) -> bool:
 
 
 def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], findings: Findings) -> None:
-    """Reports attributes of a wrong kind, unknown ones, and required ones that the op lacks."""
+    """Reports attributes of a wrong kind, those with a value that no op can have, unknown ones, and required ones that
+    the op lacks.
+    """
     known: Mapping[str, AttrSpec] = schema.attrs if schema is not None else EMPTY
     for name, value in op.attrs.items():
         spec = known.get(name)
@@ -142,6 +147,8 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
         if name not in op.attrs and spec.default is None and not spec.optional:
             message = f"the attribute {word(name)} ({ATTR_KIND_TEXT[spec.kind]}) must be given"
             findings.op("missing-attribute", message, place, focus=op.type)
+    for name, reason in refusals(op.attrs, known):
+        findings.op("attribute-value", reason, place, focus=findings.attribute_focus(op, name))
 
 
 def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Findings) -> None:

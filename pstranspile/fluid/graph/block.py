@@ -114,8 +114,11 @@ class Operator:
         if name == ROLE_VARS:
             return list(self.frozen.role_vars or ())
         if name == MADE_AT:
-            origin = self.frozen.origin
-            return [str(origin.location)] if origin and origin.location else []
+            from pstranspile.frontends.program_desc import stack_of
+
+            place = self.frozen.location
+            script = place and (place.script or place)
+            return [*stack_of(script)] if script and script.line else []
         if name not in self.frozen.attrs:
             raise ValueError(f"{self.type} has no attribute {name}; it has {', '.join(sorted(self.frozen.attrs))}")
         value = self.frozen.attrs[name]

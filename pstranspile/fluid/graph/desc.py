@@ -9,6 +9,7 @@ from typing import Any
 
 from pstranspile.fluid.graph.values import Numbers, VarType, dtype_of, kind_of, vartype_of
 from pstranspile.frontends.layers.draft import whole_dim
+from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.attributes import kind_of as kind_of_value
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType
@@ -295,7 +296,7 @@ def message_of(block: Block) -> Any:
     from pstranspile.fluid.proto import ProgramDesc
     from pstranspile.frontends.program_desc import program_to_bytes
 
-    return ProgramDesc.FromString(program_to_bytes(Program((block,)))).blocks[0]
+    return ProgramDesc.FromString(program_to_bytes(in_script(Program((block,))))).blocks[0]
 
 
 def _text(name: str | bytes) -> str:

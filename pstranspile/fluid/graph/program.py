@@ -6,14 +6,10 @@ live: ops and variables made in the draft are in the programs at once.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pstranspile
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.desc import ALONE, BlockDesc
@@ -23,8 +19,9 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.frontends.layers.draft import FLUID_VERSION, BlockDraft, Draft, Names_, Scopes, Value
+from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
-from pstranspile.ir.model import MAIN, STARTUP, Distribution, FrozenMap, Location, Module, Op, Origin, TensorType
+from pstranspile.ir.model import MAIN, STARTUP, Distribution, FrozenMap, Module, Op, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.types import OpRole, VarKind
@@ -324,7 +321,7 @@ class Program(PartInCluster):
         """The program as the bytes of a ProgramDesc."""
         from pstranspile.frontends.program_desc import program_to_bytes
 
-        return program_to_bytes(self.freeze())
+        return program_to_bytes(in_script(self.freeze()))
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
@@ -532,19 +529,6 @@ def for_testing(frozen: FrozenProgram) -> FrozenProgram:
 # A draft over two of Fluid's programs: ops and variables made in the draft are in the programs at once.
 
 
-_HERE = str(Path(pstranspile.__file__).parent) + os.sep
-
-
-def script_line() -> Location | None:
-    """The line that is being run in the innermost frame outside of this package; None if there is none."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_code.co_filename.startswith(_HERE):
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
-    return Location(frame.f_code.co_filename, frame.f_lineno)
-
-
 _WITHOUT_DEVICE = frozenset(
     {
         *("feed", "fetch", "recurrent", "conditional_block", "while", "send", "recv", "listen_and_serv"),
@@ -579,11 +563,6 @@ class LiveDraft(Draft):
         self.clips = program.clips
         self.regularizers = program.regularizers
         self.unaveraged = program.unaveraged
-
-    @property
-    def origin(self) -> Origin:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The origin of ops made now: the script's current line, which diagnostics about these ops name."""
-        return Origin(MAIN, self.program.current_block_idx, -1, script_line())
 
     @property
     def names(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -903,7 +903,7 @@ def _loss_gradient(draft: Draft, loss: str, producer: Op) -> Op:
 
 
 def _derived(origin: Origin | None) -> Origin | None:
-    return origin._replace(rule="gradient") if origin else None
+    return Origin(*origin[:-1], "gradient") if origin else None
 
 
 class Backward:

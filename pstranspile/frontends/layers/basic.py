@@ -174,6 +174,9 @@ def _follows(x: Value, act: str, attrs: Mapping[str, object]) -> bool:
     """Whether the dims of x tell those of the output of an op of it, which takes an attribute for them otherwise. They
     do for an op without a shape rule, of which nothing is known.
     """
+    schema = schema_of(act)
+    if schema is not None and "shape" in schema.attrs:
+        return False
     if not x.shape or rule_of(act) is None:
         return True
     (out,) = x.draft.inferred(x.draft.make(act, {"X": x}, {"Out": x.name}, attrs)).get("Out") or (None,)

@@ -9,6 +9,7 @@ from math import isfinite
 from operator import index, is_
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
+from pstranspile.frontends.python_places import calling_place
 from pstranspile.ir.attributes import (
     PYTHON_TYPES,
     AttrKind,
@@ -347,7 +348,6 @@ class Draft:
         self.current = 0
         self.role = OpRole.FORWARD
         self.role_vars: tuple[str, ...] = ()
-        self.origin: Origin | None = None
         self.gradient_calls = 0
         """How often gradients with respect to other variables than a loss's parameters were appended to the main
         program.
@@ -362,6 +362,13 @@ class Draft:
     def main_seed(self) -> int:
         """The random seed of the main program, the default seed of dropout."""
         return self._main.random_seed
+
+    @property
+    def origin(self) -> Origin | None:
+        """The origin of ops made now: the line of the user's Python that is being run, which diagnostics about these
+        ops name.
+        """
+        return calling_place(self.current)
 
     @property
     def block(self) -> BlockDraft:
@@ -391,7 +398,7 @@ class Draft:
 
     def sibling(self) -> Draft:
         """A draft of another, empty main program with the same startup program, names and scopes."""
-        other = Draft(seed=self._main.random_seed)
+        other = type(self)(seed=self._main.random_seed)
         other.names, other.scopes, other.startup = self.names, self.scopes, self.startup
         return other
 
@@ -548,6 +555,14 @@ class Draft:
         while at >= 0 and name not in self.blocks[at].vars:
             at = self.blocks[at].parent
         return self.current if at < 0 else at
+
+
+class TranslatedDraft(Draft):
+    """A draft of programs that are translated from another form. Their ops have the origin that the translation sets,
+    whoever calls it.
+    """
+
+    origin: Origin | None = None  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
 
 
 def names_of(slot: Names_) -> tuple[str, ...]:

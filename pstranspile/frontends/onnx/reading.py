@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.frontends.layers.draft import Draft, Refused
+from pstranspile.frontends.layers.draft import Refused, TranslatedDraft
 from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, library
 from pstranspile.ir.model import EMPTY, Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
@@ -127,7 +127,13 @@ class Pair(NamedTuple):
     right: int
 
 
-Size: TypeAlias = Dim | Product | Pair
+class Held(NamedTuple):
+    """The whole number that a variable i32[1] holds."""
+
+    held_by: str
+
+
+Size: TypeAlias = Dim | Product | Pair | Held
 
 _OPS = {
     "Add": "elementwise_add",
@@ -283,7 +289,7 @@ class Reading:
         version: int,
         size: int = 0,
     ):
-        self.draft = Draft()
+        self.draft = TranslatedDraft()
         self.known = known
         self.version = version
         """The version of ONNX's own operators."""
@@ -448,6 +454,8 @@ class Reading:
             dims, at = self.temp("dims"), size.axis
             self.op("shape", {"Input": size.variable}, {"Out": dims})
             self.op("slice", {"Input": dims}, {"Out": out}, axes=[0], starts=[at], ends=[at + 1])
+        elif isinstance(size, Held):
+            self.op("assign", {"X": size.held_by}, {"Out": out})
         elif isinstance(size, Pair):
             self.op(size.op_type, {"X": parts[0], "Y": parts[1]}, {"Out": out})
         else:

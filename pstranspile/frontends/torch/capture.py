@@ -29,6 +29,7 @@ from pstranspile.frontends.torch.observed import (
 )
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments, user_place
+from pstranspile.frontends.torch.written import as_written
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 
@@ -191,6 +192,9 @@ def _exported_step(
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
+            _sized_losses(torch),
+            _unchecked_distributions(),
+            as_written(torch),
             whole_sequences(torch) if told.packs else nullcontext(),
             nullcontext() if strict else passed_checks(torch, told.checks),
         ):
@@ -439,6 +443,43 @@ def _sized_alignments(torch: Any) -> Generator[None]:
     finally:
         for one in added:
             del cast("dict[Any, Any]", table)[one]
+
+
+@contextmanager
+def _sized_losses(torch: Any) -> Generator[None]:
+    """Has torch know the dims of what `nll_loss` makes of chosen rows inside the block; its own rule asks whether there
+    are any, which depends on data.
+    """
+    table: dict[Any, Any] = torch_library("torch._decomp").decomposition_table
+    operator = torch.ops.aten.nll_loss.default
+    before = table.get(operator)
+
+    def made(scores: Any, labels: Any, _weight: Any = None, reduction: int = 1, *_: Any, **__: Any) -> Any:
+        return scores.new_empty(labels.shape if reduction == 0 else ())
+
+    if before is not None:
+        table[operator] = made
+    try:
+        yield
+    finally:
+        if before is not None:
+            table[operator] = before
+
+
+@contextmanager
+def _unchecked_distributions() -> Generator[None]:
+    """Has `torch.distributions` not check its arguments inside the block.
+
+    The checks change no numbers: they raise an error for some, by which no graph can branch. A step of torch has made
+    them for the batch that is exported.
+    """
+    kind = torch_library("torch.distributions").Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
 
 
 CUMULATIVE = -1.0

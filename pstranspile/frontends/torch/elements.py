@@ -19,6 +19,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import Dim, is_code
+from pstranspile.frontends.torch.numbers import fraction_of
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
@@ -488,7 +489,7 @@ def _operand(arg: Any, kind: DType, tracing: Tracing, of: str) -> str:
     if hasattr(arg, "name"):
         if arg.name in tracing.integers:
             return tracing.as_type(tracing.measured(tracing.integers[arg.name]), kind)
-        return tracing.as_type(tracing.value(arg), kind)
+        return fraction_of(arg, kind, tracing) or tracing.as_type(tracing.value(arg), kind)
     return tracing.constant_of(arg, kind, of)
 
 
@@ -620,6 +621,9 @@ def _common_type(left: Any, right: Any, tracing: Tracing) -> DType:
     kinds: list[DType] = []
     for arg in (left, right):
         if hasattr(arg, "name"):
+            if arg.name in tracing.fractions:
+                kinds.append(DType.FP32)
+                continue
             kinds.append(DType.INT64 if arg.name in tracing.integers else tracing.dtype(tracing.value(arg)))
         elif isinstance(arg, float):
             kinds.append(DType.FP32)
@@ -627,7 +631,8 @@ def _common_type(left: Any, right: Any, tracing: Tracing) -> DType:
             kinds.append(DType.BOOL)
         else:
             kinds.append(DType.INT64)
-    tensors = [kind for kind, arg in zip(kinds, (left, right), strict=True) if hasattr(arg, "name")]
+    given = zip(kinds, (left, right), strict=True)
+    tensors = [kind for kind, arg in given if hasattr(arg, "name") and arg.name not in tracing.fractions]
     floats = [kind for kind in tensors if kind in FLOATS]
     if floats:
         return DType.FP64 if DType.FP64 in floats else DType.FP32
@@ -989,7 +994,8 @@ def _full(node: Any, tracing: Tracing, out: str) -> None:
     }
     number: Any = values[kind]() if kind in values else int("ones" in kind)
     if hasattr(number, "name"):
-        if kind in ("full_like", "new_full", "full", "scalar_tensor") and number.name in tracing.integers:
+        computed = number.name in tracing.integers or number.name in tracing.fractions
+        if kind in ("full_like", "new_full", "full", "scalar_tensor") and computed:
             given = _operand(number, dtype_of(node.meta["val"].dtype), tracing, out)
             shape = tracing.shape_of(node.meta["val"], out)
             expand(given, out, shape, tracing) if shape else tracing.alias(out, given)

@@ -162,7 +162,8 @@ def _split(node: Any, tracing: Tracing, out: str) -> None:
     axis = argument(node, 2, "dim", 0) % len(tracing.dims(x))
     sizes = [value.shape[axis] for value in values]
     if any(not isinstance(size, int) for size in sizes):
-        raise Refused("it cuts the rows of the batch into a number of parts that the size of the batch decides")
+        _split_rows(node, x, axis, out, tracing)
+        return
     if is_code(tracing.size(x, axis)):
         raise Refused("it cuts the rows of the batch into parts of the size that the example has")
     names = [tracing.temp(out) for _ in sizes]
@@ -174,6 +175,33 @@ def _split(node: Any, tracing: Tracing, out: str) -> None:
         attrs = {"num": len(sizes)} if len({*sizes}) == 1 else {"sections": sizes, "num": 0}
         tracing.op("split", {"X": x}, {"Out": names}, axis=axis, **attrs)
     tracing.parts[node.name] = [*names]
+
+
+def _split_rows(node: Any, x: str, axis: int, out: str, tracing: Tracing) -> None:
+    """Parts of a size that the batch decides. They are as many as in the graph, which torch has a guard for."""
+    values, kind, given = node.meta["val"], node.target.__name__, node.args[1]
+    if not kind.startswith(("split.", "split_with_sizes.")):
+        raise Refused("it cuts the rows of the batch into a number of parts that the size of the batch decides")
+    listed = kind.startswith("split_with_sizes.")
+    sizes = tracing.numbers_of(given if listed else [given] * len(values))
+    names: list[str | None] = []
+    start = 0
+    for at, (value, size) in enumerate(zip(values, sizes, strict=True)):
+        end = tracing.size(x, axis) if at + 1 == len(values) else tracing.integer("Add", start, size)
+        name = tracing.temp(out)
+        numbers = {"StartsTensorList": start, "EndsTensorList": end}
+        tracing.op(
+            "slice",
+            {"Input": x, **{slot: [tracing.measured(number)] for slot, number in numbers.items()}},
+            {"Out": name},
+            axes=[axis],
+            starts=[-1],
+            ends=[-1],
+        )
+        tracing.note(name, value)
+        names.append(name)
+        start = end
+    tracing.parts[node.name] = names
 
 
 @aten("unbind")

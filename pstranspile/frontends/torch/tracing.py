@@ -77,6 +77,8 @@ class Tracing(Reading):
         """The variables of each node whose value is several tensors; None for tensors that are not computed."""
         self.integers: dict[str, int] = {}
         """The integer of each node whose value is one, or its code."""
+        self.fractions: dict[str, str] = {}
+        """The variable f64[1] of each node whose value is a fraction that is computed of sizes."""
         self._shapes: dict[str, tuple[Any, ...]] = {}
         self._dims: dict[str, int] = {}
         self._constants: dict[tuple[DType, str], str] = {}
@@ -166,11 +168,17 @@ class Tracing(Reading):
             self._dims[text] = made
         return self._dims[text]
 
+    def know(self, number: Any, code: int) -> None:
+        """Records the code of a number of torch, which may be a size."""
+        expr = getattr(getattr(number, "node", None), "expr", None)
+        if expr is not None:
+            self._dims.setdefault(str(expr), code)
+
     def _computed(self, expr: Any) -> int | None:
         """The number or code of an expression of known sizes; None if it contains an unknown one."""
         if expr.is_Integer:
             return int(expr)
-        if expr.is_Symbol:
+        if expr.is_Symbol or str(expr) in self._dims:
             return self._dims.get(str(expr))
         kind = _EXPRESSIONS.get(type(expr).__name__)
         parts = [self._computed(part) for part in expr.args]
@@ -195,7 +203,11 @@ class Tracing(Reading):
 
     def number_of(self, arg: Any) -> int:
         """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
-        return _translated(arg, self.integers) if hasattr(arg, "name") else int(arg)
+        if hasattr(arg, "name"):
+            return _translated(arg, self.integers)
+        if arg != int(arg):
+            raise Refused(f"it takes {arg}, where a whole number is computed of sizes")
+        return int(arg)
 
     def count(self, node: Any, code: int) -> None:
         """Records the code of a node whose value is a number that a run computes, and of dims with as many elements."""

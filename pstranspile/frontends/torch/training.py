@@ -25,6 +25,7 @@ from pstranspile.frontends.torch.capture import (
     tensors_of,
     torch_library,
 )
+from pstranspile.frontends.torch.numbers import read_number
 from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
 from pstranspile.frontends.torch.refusals import line_of, require_own_loss, user_line, user_place
 from pstranspile.frontends.torch.stepping import TorchStep
@@ -572,8 +573,8 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     tracing.names[node.name] = name
 
 
-_NUMBERS = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div", "mod": "Mod"}
-"""Python's operations on sizes that are translated, by function name."""
+_PASSED = ("_assert", "sym_constrain", "sym_storage_offset", "_check")
+"""The beginnings of the names of functions that check sizes and compute nothing."""
 
 
 def _read(node: Any, tracing: Tracing) -> None:
@@ -581,23 +582,24 @@ def _read(node: Any, tracing: Tracing) -> None:
     if name == "getitem":
         _part(node, tracing)
     elif getattr(node.target, "__module__", "") == "_operator":
-        kind = _NUMBERS.get(name)
-        if kind is not None and all(not hasattr(arg, "name") or arg.name in tracing.integers for arg in node.args):
-            tracing.integers[node.name] = tracing.integer(kind, *map(tracing.number_of, node.args))
+        read_number(node, name, tracing)  # what takes a number that is not translated is refused
     elif name.startswith("sym_size"):
         tracing.integers[node.name] = tracing.size(tracing.value(node.args[0]), node.args[1])
-    elif name == "sym_float" and node.args[0].name in tracing.integers:
-        tracing.integers[node.name] = tracing.integers[node.args[0].name]
     elif name.startswith("sym_numel"):
         size, value = 1, tracing.value(node.args[0])
         for axis in range(len(tracing.dims(value))):
             size = tracing.integer("Mul", size, tracing.size(value, axis))
         tracing.integers[node.name] = size
-    elif not name.startswith(("_assert", "sym_constrain", "sym_storage_offset", "_check")):
+    elif not name.startswith(_PASSED) and not _of_numbers(node, name, tracing):
         reader = reader_of(name)
         if reader is None:
             raise Refused("it is not translated")
         reader(node, tracing, tracing.begin(node))
+
+
+def _of_numbers(node: Any, name: str, tracing: Tracing) -> bool:
+    """Whether a node makes a number of others, and that is translated."""
+    return not hasattr(node.meta.get("val"), "shape") and bool(node.args) and read_number(node, name, tracing)
 
 
 def _part(node: Any, tracing: Tracing) -> None:

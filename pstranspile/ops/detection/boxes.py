@@ -9,7 +9,7 @@ from __future__ import annotations
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, reals_attr, text
-from pstranspile.ops.schema import FLOATS, declare, floats, ints
+from pstranspile.ops.schema import FLOATS, declare, floats, ints, within
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, shape_rule
 
 declare(
@@ -132,11 +132,11 @@ declare(
         "min_sizes": FLOATS,
         "max_sizes": floats(),
         "aspect_ratios": FLOATS,
-        "variances": FLOATS,
+        "variances": within(FLOATS, above=0),
         "flip": True,
         "clip": True,
-        "step_w": 0.0,
-        "step_h": 0.0,
+        "step_w": within(0.0, 0),
+        "step_h": within(0.0, 0),
         "offset": 0.5,
         "min_max_aspect_ratios_order": False,
         "use_mkldnn": False,
@@ -149,13 +149,13 @@ declare(
     "density_prior_box",
     "Input Image -> Boxes Variances",
     {
-        "variances": FLOATS,
+        "variances": within(FLOATS, above=0),
         "clip": True,
         "flatten_to_2d": False,
-        "step_w": 0.0,
-        "step_h": 0.0,
+        "step_w": within(0.0, 0),
+        "step_h": within(0.0, 0),
         "offset": 0.5,
-        "fixed_sizes": floats(),
+        "fixed_sizes": within(floats(), above=0),
         "fixed_ratios": floats(),
         "densities": ints(),
     },
@@ -166,9 +166,9 @@ declare(
     "anchor_generator",
     "Input -> Anchors Variances",
     {
-        "anchor_sizes": FLOATS,
+        "anchor_sizes": within(FLOATS, above=0),
         "aspect_ratios": FLOATS,
-        "variances": FLOATS,
+        "variances": within(FLOATS, above=0),
         "stride": floats(16.0, 16.0),
         "offset": 0.5,
     },

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, real, text
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints, later, long
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, dim_of, ints, later, long, within, words
 from pstranspile.ops.shapes import (
     Dims,
     ShapeError,
@@ -21,17 +23,21 @@ from pstranspile.ops.shapes import (
 declare(
     "prelu",
     "X Alpha -> Out",
-    {"mode": "all"},
+    {"mode": words("all", "channel", "element")},
     doc="Out = X where X > 0, else Alpha * X; one Alpha for all, for each channel or for each element",
 )
 declare_gradient("prelu", "X Alpha Out@GRAD -> X@GRAD Alpha@GRAD", result_lod="none")
 
-declare("maxout", "X -> Out", {"groups": INT, "axis": 1}, doc="Out = the largest of each group of channels")
+declare(
+    "maxout", "X -> Out", {"groups": INT, "axis": dim_of(1, "X")}, doc="Out = the largest of each group of channels"
+)
 declare_gradient("maxout", "X Out Out@GRAD -> X@GRAD", result_lod="none")
 
 shape_rule("prelu")(outputs_like(Out="X"))
 
-declare("pixel_shuffle", "X -> Out", {"upscale_factor": 1}, doc="Out = X with channels moved into larger images")
+declare(
+    "pixel_shuffle", "X -> Out", {"upscale_factor": within(1, 1)}, doc="Out = X with channels moved into larger images"
+)
 declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
 declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")
 declare_gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
@@ -40,7 +46,7 @@ declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "temporal_shift",
     "X -> Out",
-    {"seg_num": INT, "shift_ratio": 0.25},
+    {"seg_num": INT, "shift_ratio": within(0.25, 0, 0.5)},
     doc="Out = X with part of its channels shifted in time",
 )
 declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
@@ -141,18 +147,18 @@ def _similarity_focus(op: Op, types: Types) -> Types:
 # Images scaled to other sizes, and sampled at points.
 
 _RESIZE = {
-    "data_layout": "NCHW",
+    "data_layout": words("NCHW", "NHWC", "NCDHW", "NDHWC", "AnyLayout"),
     "out_d": 0,
     "out_h": 0,
     "out_w": 0,
     "scale": 0.0,
-    "interp_method": "bilinear",
+    "interp_method": words("bilinear", "nearest", "bicubic", "trilinear"),
     "align_corners": True,
     "align_mode": 1,
     "by_scale": later("bool"),
-    "ratio_d": later("float"),
-    "ratio_h": later("float"),
-    "ratio_w": later("float"),
+    "ratio_d": within(later("float"), above=0, finite=True),
+    "ratio_h": within(later("float"), above=0, finite=True),
+    "ratio_w": within(later("float"), above=0, finite=True),
 }
 """The attributes of ops that resize images. `by_scale`: positions follow from the given scale, not from the quotient of
 the sizes. `ratio_d` and the others: the distance in X of neighbouring elements of the result, from which positions
@@ -203,6 +209,8 @@ def _interpolate(op: Op, types: Types) -> Types:
     if any(slot in types for slot in ("OutSize", "SizeTensor", "Scale")):
         result: Dims = (-1,) * rank
     elif real(op, "scale") > 0:
+        if isinf(real(op, "scale")):
+            raise ShapeError("scale is inf, it must be finite", "X")
         result = tuple(-1 if dim < 0 else scaled_dim(dim, real(op, "scale")) for dim in dims)
     else:
         result = tuple(int_attr(op, name) for name in SIZES[-rank:])

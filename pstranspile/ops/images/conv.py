@@ -6,7 +6,7 @@ import math
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
-from pstranspile.ops.schema import INTS, declare, declare_gradient, floats, ints
+from pstranspile.ops.schema import INTS, declare, declare_gradient, floats, ints, within, words
 from pstranspile.ops.shapes import (
     Dims,
     Padding,
@@ -25,11 +25,11 @@ from pstranspile.ops.work import elements, work_rule
 
 _CONV = {
     "is_test": False,
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0),
+    "strides": within(ints(1, 1), 1, counts=(2,)),
+    "paddings": within(ints(0, 0), counts=(2, 4)),
     "padding_algorithm": "EXPLICIT",
-    "groups": 1,
-    "dilations": ints(1, 1),
+    "groups": within(1, 1),
+    "dilations": within(ints(1, 1), counts=(2,)),
     "use_cudnn": False,
     "fuse_relu_before_depthwise_conv": False,
     "use_mkldnn": False,
@@ -75,11 +75,11 @@ declare(
     "Input Filter ResidualData? -> Output",
     {
         "is_test": False,
-        "strides": ints(1, 1, 1),
-        "paddings": ints(0, 0, 0),
+        "strides": within(ints(1, 1, 1), 1, counts=(3,)),
+        "paddings": within(ints(0, 0, 0), counts=(3, 6)),
         "padding_algorithm": "EXPLICIT",
-        "groups": 1,
-        "dilations": ints(1, 1, 1),
+        "groups": within(1, 1),
+        "dilations": within(ints(1, 1, 1), counts=(3,)),
         "use_cudnn": False,
         "use_mkldnn": False,
         "fuse_relu": False,
@@ -226,17 +226,17 @@ declare_gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 _CONV2D_TRANSPOSE = {
     "is_test": False,
     "output_size": ints(),
-    "groups": 1,
-    "dilations": ints(1, 1),
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0),
+    "groups": within(1, 1),
+    "dilations": within(ints(1, 1), counts=(2,)),
+    "strides": within(ints(1, 1), 1, counts=(2,)),
+    "paddings": within(ints(0, 0), counts=(2, 4)),
     "use_cudnn": False,
     "use_mkldnn": False,
     "fuse_relu": False,
     "fuse_activation": "",
     "fuse_alpha": 0.0,
     "fuse_beta": 0.0,
-    "data_format": "NCHW",
+    "data_format": words("NCHW", "NHWC", "NCDHW", "NDHWC", "AnyLayout"),
     "padding_algorithm": "EXPLICIT",
     "workspace_size_MB": 512,
 }
@@ -266,13 +266,13 @@ declare(
     "Input Filter -> Output",
     {
         "output_size": ints(),
-        "dilations": ints(1, 1, 1),
-        "strides": ints(1, 1, 1),
-        "paddings": ints(0, 0, 0),
-        "groups": 1,
+        "dilations": within(ints(1, 1, 1), counts=(3,)),
+        "strides": within(ints(1, 1, 1), 1, counts=(3,)),
+        "paddings": within(ints(0, 0, 0), counts=(3, 6)),
+        "groups": within(1, 1),
         "use_cudnn": False,
         "use_mkldnn": False,
-        "data_format": "NCHW",
+        "data_format": words("NCHW", "NHWC", "NCDHW", "NDHWC", "AnyLayout"),
         "padding_algorithm": "EXPLICIT",
         "workspace_size_MB": 512,
     },
@@ -282,14 +282,24 @@ declare_gradient("conv3d_transpose", "Input Filter Output@GRAD -> Input@GRAD Fil
 declare(
     "unfold",
     "X -> Y",
-    {"kernel_sizes": INTS, "strides": INTS, "paddings": INTS, "dilations": INTS},
+    {
+        "kernel_sizes": within(INTS, 1, counts=(2,)),
+        "strides": within(INTS, 1, counts=(2,)),
+        "paddings": within(INTS, 0, counts=(4,)),
+        "dilations": within(INTS, 1, counts=(2,)),
+    },
     doc="Y = the windows of X as columns",
 )
 declare_gradient("unfold", "X Y@GRAD -> X@GRAD")
 declare(
     "im2sequence",
     "X Y? -> Out",
-    {"kernels": INTS, "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0), "out_stride": ints(1, 1)},
+    {
+        "kernels": within(INTS, 1, counts=(2,)),
+        "strides": within(ints(1, 1), 1, counts=(2,)),
+        "paddings": within(ints(0, 0, 0, 0), counts=(4,)),
+        "out_stride": ints(1, 1),
+    },
     doc="Out = the windows of X as sequences",
 )
 declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
@@ -374,12 +384,12 @@ def counts_of(dims: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: 
 # Deformable convolution: every sample has an offset of its own (arXiv 1703.06211, with a mask 1811.11168).
 
 _DEFORMABLE = {
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0),
-    "dilations": ints(1, 1),
-    "groups": 1,
-    "deformable_groups": 1,
-    "im2col_step": 64,
+    "strides": within(ints(1, 1), 1, counts=(2,)),
+    "paddings": within(ints(0, 0), counts=(2, 4)),
+    "dilations": within(ints(1, 1), counts=(2,)),
+    "groups": within(1, 1),
+    "deformable_groups": within(1, 1),
+    "im2col_step": within(64, 1),
 }
 
 declare(

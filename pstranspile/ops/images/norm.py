@@ -7,7 +7,7 @@ from math import prod
 from pstranspile.ir.model import FrozenMap, Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
 from pstranspile.ops.gradient import Wanted, from_declaration, gradient
-from pstranspile.ops.schema import INT, declare, declare_gradient, later, words
+from pstranspile.ops.schema import INT, declare, declare_gradient, dim_of, later, within, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -25,7 +25,7 @@ _BATCH = "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut Sa
 _BATCH_ATTRS = {
     "is_test": False,
     "momentum": 0.9,
-    "epsilon": 1e-05,
+    "epsilon": within(1e-05, 0),
     "data_layout": words("NCHW", "NHWC", "AnyLayout"),
     "use_mkldnn": False,
     "fuse_with_relu": False,
@@ -48,7 +48,7 @@ declare_gradient(
 declare(
     "inplace_abn",
     _BATCH,
-    {**_BATCH_ATTRS, "activation": "", "alpha": 0.1, "use_sync_bn": False},
+    {**_BATCH_ATTRS, "activation": words("", "identity", "leaky_relu", "elu"), "alpha": 0.1, "use_sync_bn": False},
     typed_by="X",
     doc="Y = the activation of what batch_norm gives, in the memory of X (arXiv 1712.02616)",
 )
@@ -59,7 +59,7 @@ declare_gradient(
 declare(
     "layer_norm",
     "X Scale? Bias? -> Y Mean~ Variance~",
-    {"epsilon": 1e-05, "begin_norm_axis": 1},
+    {"epsilon": within(1e-05, 0), "begin_norm_axis": dim_of(1, "X", 0)},
     doc="Y = (X - mean) / std * Scale + Bias over the dims from begin_norm_axis on",
 )
 declare_gradient(
@@ -141,10 +141,10 @@ declare(
     "lrn",
     "X -> Out MidOut",
     {
-        "n": 5,
-        "k": 2.0,
-        "alpha": 0.0001,
-        "beta": 0.75,
+        "n": within(5, 1),
+        "k": within(2.0, above=0),
+        "alpha": within(0.0001, above=0),
+        "beta": within(0.75, above=0),
         "use_mkldnn": False,
         "data_format": words("AnyLayout", "NCHW", "NHWC"),
         "is_test": False,
@@ -155,7 +155,7 @@ declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "group_norm",
     "X Scale? Bias? -> Y Mean~ Variance~",
-    {"epsilon": 1e-05, "groups": INT, "data_layout": "NCHW"},
+    {"epsilon": within(1e-05, 0), "groups": within(INT, 1), "data_layout": words("NCHW", "NHWC", "AnyLayout")},
     typed_by="X",
     doc="Y = X normalised over groups of channels",
 )
@@ -163,7 +163,7 @@ declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@G
 declare(
     "instance_norm",
     "X Scale Bias -> Y SavedMean~ SavedVariance~",
-    {"epsilon": 1e-05},
+    {"epsilon": within(1e-05, 0)},
     typed_by="X",
     doc="Y = X normalised over each channel of each image",
 )
@@ -173,7 +173,7 @@ declare_gradient(
 declare(
     "spectral_norm",
     "Weight U V -> Out",
-    {"dim": 0, "power_iters": 1, "eps": 1e-12},
+    {"dim": 0, "power_iters": within(1, 0), "eps": 1e-12},
     doc="Out = Weight divided by its largest singular value",
 )
 declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")

@@ -6,14 +6,14 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import image_dims, images_type, window_counts
-from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints
-from pstranspile.ops.shapes import Types, one, shape_rule
+from pstranspile.ops.schema import INT, INTS, among, declare, declare_gradient, ints, within
+from pstranspile.ops.shapes import ShapeError, Types, one, shape_rule
 
 declare(
     "pool2d",
     "X -> Out",
     {
-        "pooling_type": STRING,
+        "pooling_type": among("max", "avg"),
         "ksize": INTS,
         "global_pooling": False,
         "strides": ints(1, 1),
@@ -36,7 +36,7 @@ declare(
     "pool3d",
     "X -> Out",
     {
-        "pooling_type": STRING,
+        "pooling_type": among("max", "avg"),
         "ksize": INTS,
         "global_pooling": False,
         "strides": ints(1, 1, 1),
@@ -66,7 +66,10 @@ def _pool(op: Op, types: Types) -> Types:
 def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
     """The spatial dims after pooling images with these spatial dims."""
     if op.attrs.get("adaptive"):
-        return dims if op.attrs.get("global_pooling") else tuple(ints_attr(op, "ksize"))
+        size = ints_attr(op, "ksize")
+        if not op.attrs.get("global_pooling") and len(size) != len(dims):
+            raise ShapeError(f"ksize is {list(size)}, but there are {len(dims)} spatial dims", "X")
+        return dims if op.attrs.get("global_pooling") else tuple(size)
     if op.attrs.get("global_pooling"):
         return tuple(min(dim, 1) for dim in dims)  # as in Fluid, an unknown dim stays unknown
     return tuple(window_counts(op, dims, ints_attr(op, "ksize"), (1,) * len(dims)))
@@ -77,28 +80,45 @@ def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
 declare(
     "max_pool2d_with_index",
     "X -> Out Mask",
-    {"ksize": INTS, "global_pooling": False, "adaptive": False, "strides": ints(1, 1), "paddings": ints(0, 0)},
+    {
+        "ksize": INTS,
+        "global_pooling": False,
+        "adaptive": False,
+        "strides": within(ints(1, 1), counts=(2,)),
+        "paddings": within(ints(0, 0), counts=(2,)),
+    },
     doc="Out = the maximum of each window, Mask = where it was",
 )
 declare_gradient("max_pool2d_with_index", "X Mask Out@GRAD -> X@GRAD")
 declare(
     "max_pool3d_with_index",
     "X -> Out Mask",
-    {"ksize": INTS, "global_pooling": False, "adaptive": False, "strides": ints(1, 1, 1), "paddings": ints(0, 0, 0)},
+    {
+        "ksize": INTS,
+        "global_pooling": False,
+        "adaptive": False,
+        "strides": within(ints(1, 1, 1), counts=(3,)),
+        "paddings": within(ints(0, 0, 0), counts=(3,)),
+    },
     doc="as max_pool2d_with_index, over volumes",
 )
 declare_gradient("max_pool3d_with_index", "X Mask Out@GRAD -> X@GRAD")
 declare(
     "unpool",
     "X Indices -> Out",
-    {"ksize": INTS, "strides": ints(1, 1), "paddings": ints(0, 0), "unpooling_type": STRING},
+    {
+        "ksize": within(INTS, 1, counts=(2,)),
+        "strides": within(ints(1, 1), 1, counts=(2,)),
+        "paddings": within(ints(0, 0), counts=(2,)),
+        "unpooling_type": among("max"),
+    },
     doc="Out = X put back to the places Indices of a pooling",
 )
 declare_gradient("unpool", "X Indices Out Out@GRAD -> X@GRAD")
 declare(
     "spp",
     "X -> Out",
-    {"pyramid_height": INT, "pooling_type": STRING},
+    {"pyramid_height": within(INT, 1, 16), "pooling_type": among("max", "avg")},
     doc="Out = poolings of X over a pyramid of windows",
 )
 declare_gradient("spp", "X Out Out@GRAD -> X@GRAD")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
-from pstranspile.ops.schema import FLOAT, declare, declare_gradient
+from pstranspile.ops.schema import FLOAT, declare, declare_gradient, dim_of, within, words
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ declare_function("softsign", "Out = X / (1 + abs(X))", _ENGINE)
 declare(
     "softmax",
     "X -> Out",
-    {"axis": -1, "data_format": "AnyLayout", "is_test": False, **_ENGINE},
+    {"axis": dim_of(-1, "X"), "data_format": words("AnyLayout", "NCHW", "NHWC"), "is_test": False, **_ENGINE},
     typed_by="X",
     doc="Out = exp(X) / sum(exp(X)) along `axis`",
 )
@@ -133,19 +133,25 @@ declare(
     doc="Out = X to the power of `factor`",
 )
 declare_gradient("pow", "X FactorTensor? Out@GRAD -> X@GRAD", row_wise=True, result_lod="of_gradient")
-declare("clip", "X Min? Max? -> Out", {"min": FLOAT, "max": FLOAT}, row_wise=True, doc="Out = X limited to [min, max]")
+declare(
+    "clip",
+    "X Min? Max? -> Out",
+    {"min": within(FLOAT, below="max"), "max": FLOAT},
+    row_wise=True,
+    doc="Out = X limited to [min, max]",
+)
 declare_gradient("clip", "X Min? Max? Out@GRAD -> X@GRAD", row_wise=True, result_lod="none")
 declare(
     "clip_by_norm",
     "X -> Out",
-    {"max_norm": FLOAT},
+    {"max_norm": within(FLOAT, above=0)},
     whole_norm=True,
     doc="Out = X scaled down to the L2 norm max_norm if its norm is larger",
 )
 declare(
     "dgc_clip_by_norm",
     "current_step X -> Out",
-    {"rampup_begin_step": -1.0, "max_norm": FLOAT},
+    {"rampup_begin_step": -1.0, "max_norm": within(FLOAT, above=0)},
     whole_norm=True,
     doc="as clip_by_norm from step rampup_begin_step on, before it Out = X",
 )

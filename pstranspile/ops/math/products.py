@@ -6,7 +6,7 @@ from math import prod
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag, int_attr
-from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints
+from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints, within
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -27,8 +27,8 @@ declare(
     "X Y -> Out",
     {
         "use_mkldnn": False,
-        "x_num_col_dims": 1,
-        "y_num_col_dims": 1,
+        "x_num_col_dims": within(1, 1),
+        "y_num_col_dims": within(1, 1),
         "scale_x": 1.0,
         "scale_y": floats(1.0),
         "scale_out": 1.0,

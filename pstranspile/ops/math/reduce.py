@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
-from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient, ints
+from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient, dim_of, element_type, ints
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -24,7 +24,7 @@ from pstranspile.ops.shapes import (
 declare(
     "cumsum",
     "X -> Out",
-    {"axis": -1, "exclusive": False, "reverse": False},
+    {"axis": dim_of(-1, "X"), "exclusive": False, "reverse": False},
     doc="Out = the running sums of X along `axis`",
 )
 declare("isinf", "X -> Out", doc="Out = whether any element of X is infinite")
@@ -54,7 +54,13 @@ def _mean(_op: Op, types: Types) -> Types:
     return {} if x is None else {"Out": (TensorType(x.dtype, (1,)),)}
 
 
-_REDUCE = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}
+_REDUCE = {
+    "dim": ints(0),
+    "keep_dim": False,
+    "reduce_all": False,
+    "in_dtype": -1,
+    "out_dtype": element_type(-1, unset=True),
+}
 
 declare("reduce_sum", "X -> Out", _REDUCE, numbers="combined", doc="Out = X summed over `dim`, or over all dims")
 declare_gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
@@ -146,7 +152,7 @@ declare_gradient("norm", "X Norm Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "p_norm",
     "X -> Out",
-    {"porder": 2.0, "axis": -1, "epsilon": 1e-12, "keepdim": False},
+    {"porder": 2.0, "axis": dim_of(-1, "X"), "epsilon": 1e-12, "keepdim": False},
     doc="Out = the p-norm of X along `axis`",
 )
 declare_gradient("p_norm", "X Out Out@GRAD -> X@GRAD")
@@ -155,7 +161,7 @@ declare_gradient("l1_norm", "X Out@GRAD -> X@GRAD")
 declare(
     "frobenius_norm",
     "X -> Out",
-    {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1},
+    {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": element_type(-1, unset=True)},
     doc="Out = the square root of the sum of squares over `dim`",
 )
 declare_gradient("frobenius_norm", "X Out Out@GRAD -> X@GRAD")

@@ -9,7 +9,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient
+from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient, within
 from pstranspile.ops.shapes import ShapeError, Types, describe, given, one, outputs_like, shape_rule
 
 declare("lod_rank_table", "X -> Out", {"level": 0}, rows="own", doc="Out = the sequences of X by length")
@@ -124,7 +124,7 @@ def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 declare(
     "beam_search",
     "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
-    {"level": INT, "beam_size": INT, "end_id": INT, "is_accumulated": True},
+    {"level": INT, "beam_size": within(INT, 1), "end_id": INT, "is_accumulated": True},
     rows="own",
     row_order="by_values",
     doc="the best continuations of each beam",
@@ -132,7 +132,7 @@ declare(
 declare(
     "beam_search_decode",
     "Ids Scores -> SentenceIds SentenceScores",
-    {"beam_size": INT, "end_id": INT},
+    {"beam_size": within(INT, 1), "end_id": INT},
     rows="own",
     row_order="by_values",
     doc="the sentences of all beams",

@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, element_type, ints, within, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -62,7 +62,11 @@ declare(
 declare(
     "chunk_eval",
     "Inference Label SeqLength? -> Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
-    {"num_chunk_types": INT, "chunk_scheme": "IOB", "excluded_chunk_types": ints()},
+    {
+        "num_chunk_types": within(INT, 0),
+        "chunk_scheme": words("IOB", "IOE", "IOBES", "plain"),
+        "excluded_chunk_types": ints(),
+    },
     rows="own",
     doc="precision, recall and F1 of chunks found in sequences",
 )
@@ -135,7 +139,7 @@ def _warpctc_types(_op: Op, types: Types) -> Types:
 declare(
     "warpctc",
     "Logits Label LogitsLength? LabelLength? -> WarpCTCGrad~ Loss",
-    {"blank": 0, "norm_by_times": False},
+    {"blank": within(0, 0), "norm_by_times": False},
     domains={"Label": Below("Logits", -1)},
     doc="Loss = connectionist temporal classification",
 )
@@ -147,7 +151,7 @@ declare_gradient("warpctc", "Logits LogitsLength? WarpCTCGrad Loss@GRAD -> Logit
 declare(
     "sequence_enumerate",
     "X -> Out",
-    {"win_size": INT, "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    {"win_size": within(INT, 1), "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = the windows of ids around each position",
 )
 declare(
@@ -162,14 +166,14 @@ declare(
 declare(
     "sequence_mask",
     "X MaxLenTensor? -> Y",
-    {"maxlen": -1, "out_dtype": INT},
+    {"maxlen": -1, "out_dtype": element_type(INT)},
     constant=True,
     doc="Y = ones up to each length of X, zeros after it",
 )
 declare(
     "sequence_pad",
     "X PadValue -> Out Length",
-    {"padded_length": -1},
+    {"padded_length": within(-1, -1)},
     numbers="moved",
     doc="Out = the sequences of X, padded to one length, Length = their lengths",
 )

@@ -6,7 +6,7 @@ from math import prod
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag
-from pstranspile.ops.schema import declare, declare_gradient, words
+from pstranspile.ops.schema import declare, declare_gradient, within, words
 from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, unit_width
 from pstranspile.ops.work import elements, work_rule
 
@@ -17,7 +17,12 @@ declare_gradient("lstm_unit", "X C_prev C C@GRAD H@GRAD -> X@GRAD C_prev@GRAD", 
 declare(
     "gru",
     "Input H0? Weight Bias? -> BatchGate~ BatchResetHiddenPrev~ BatchHidden~ Hidden",
-    {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": False, "origin_mode": False},
+    {
+        "activation": words("tanh", "sigmoid", "relu", "identity", ""),
+        "gate_activation": words("sigmoid", "tanh", "relu", "identity", ""),
+        "is_reverse": False,
+        "origin_mode": False,
+    },
     doc="Hidden = a gated recurrent unit over each sequence",
 )
 declare_gradient(
@@ -29,7 +34,7 @@ declare_gradient(
 declare(
     "gru_unit",
     "Input HiddenPrev Weight Bias? -> Gate~ ResetHiddenPrev~ Hidden",
-    {"activation": 2, "gate_activation": 1, "origin_mode": False},
+    {"activation": within(2, 0, 3), "gate_activation": within(1, 0, 3), "origin_mode": False},
     doc="Hidden = one step of a gated recurrent unit",
 )
 declare_gradient(

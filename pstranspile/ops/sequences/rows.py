@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import from_declaration, gradient
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints, words
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints, within, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -49,7 +49,7 @@ declare_gradient("sequence_concat", "X* Out@GRAD -> X@GRAD*", result_lod="none")
 declare(
     "sequence_conv",
     "X PaddingData? Filter -> Out",
-    {"paddingTrainable": False, "contextLength": INT, "contextStart": 0, "contextStride": 1},
+    {"paddingTrainable": False, "contextLength": within(INT, 1), "contextStart": 0, "contextStride": within(1, 1, 1)},
     doc="Out = the rows around each row, contextLength of them, times Filter",
 )
 declare_gradient("sequence_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
@@ -136,7 +136,7 @@ declare_gradient("sequence_pool", "X MaxIndex- Out@GRAD -> X@GRAD")
 declare(
     "sequence_softmax",
     "X -> Out",
-    {"use_cudnn": False, "data_format": "AnyLayout"},
+    {"use_cudnn": False, "data_format": words("AnyLayout", "NCHW", "NHWC")},
     doc="Out = softmax within each sequence",
 )
 declare_gradient("sequence_softmax", "X Out Out@GRAD -> X@GRAD", result_lod="none")
@@ -171,7 +171,7 @@ def _pool_types(op: Op, types: Types) -> Types:
 declare(
     "sequence_topk_avg_pooling",
     "X ROW COLUMN -> Out pos~",
-    {"topks": INTS, "channel_num": INT},
+    {"topks": within(INTS, 1), "channel_num": within(INT, 1)},
     rows="own",
     doc="Out = averages of the largest elements",
 )
@@ -183,7 +183,7 @@ declare_gradient("sequence_topk_avg_pooling", "X ROW COLUMN pos Out@GRAD -> X@GR
 declare(
     "match_matrix_tensor",
     "X Y W -> Out Tmp",
-    {"dim_t": 1},
+    {"dim_t": within(1, 1)},
     rows="own",
     doc="Out = X W Y^T of each sequence: a block [dim_t, words of X, words of Y]; Tmp = X W",
 )
@@ -205,7 +205,14 @@ def _match_matrix_tensor(op: Op, types: Types) -> Types:
 declare(
     "var_conv_2d",
     "X ROW COLUMN W -> Out Col",
-    {"InputChannel": 1, "OutputChannel": 1, "StrideH": 1, "StrideW": 1, "KernelH": 1, "KernelW": 1},
+    {
+        "InputChannel": within(1, 1),
+        "OutputChannel": within(1, 1),
+        "StrideH": within(1, 1),
+        "StrideW": within(1, 1),
+        "KernelH": within(1, 1),
+        "KernelW": within(1, 1),
+    },
     rows="own",
     doc="Out = images of any size convolved: as many rows and columns as the sequences of ROW and COLUMN have",
 )
@@ -229,7 +236,7 @@ def _var_conv_2d(op: Op, types: Types) -> Types:
 declare(
     "tree_conv",
     "NodesVector EdgeSet Filter -> Out",
-    {"max_depth": 2},
+    {"max_depth": within(2, 1)},
     domains={"EdgeSet": Below("NodesVector", 1)},
     doc="Out = for each node its subtree of max_depth levels, weighted by place, times Filter (arXiv 1409.5718)",
 )

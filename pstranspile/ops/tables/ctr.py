@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.images.norm import require_vectors
-from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, ints, long, words
+from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, ints, long, within, words
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, dtype_attr, fits, given, one, shape_rule
 
 declare(
@@ -34,7 +34,7 @@ declare(
     "data_norm",
     "scale_w? bias? X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~",
     {
-        "epsilon": 0.0001,
+        "epsilon": within(0.0001, 0),
         "slot_dim": -1,
         "summary_decay_rate": 0.9999999,
         "enable_scale_and_shift": False,
@@ -71,7 +71,7 @@ def _data_norm_grad_types(op: Op, types: Types) -> Types:
 declare(
     "hash",
     "X -> Out",
-    {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    {"num_hash": within(1, 1), "mod_by": within(long(100000), 1), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     constant=True,
     doc="Out = hashes of the rows of X, modulo mod_by",
 )
@@ -130,17 +130,17 @@ declare(
     "pyramid_hash",
     "X W WhiteList BlackList -> Out DropPos X_Temp_Out~",
     {
-        "num_emb": 0,
+        "num_emb": within(0, 0),
         "space_len": 0,
-        "pyramid_layer": 2,
+        "pyramid_layer": within(2, 2),
         "rand_len": 0,
-        "drop_out_percent": 0.0,
-        "is_training": 0,
+        "drop_out_percent": within(0.0, 0),
+        "is_training": within(0, 0),
         "use_filter": True,
-        "white_list_len": 0,
-        "black_list_len": 0,
+        "white_list_len": within(0, 0),
+        "black_list_len": within(0, 0),
         "seed": 0,
-        "lr": 0.0,
+        "lr": within(0.0, 0),
         "distribute_update_vars": "",
     },
     may_lack="WhiteList BlackList",

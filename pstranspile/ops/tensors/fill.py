@@ -15,10 +15,12 @@ from pstranspile.ops.schema import (
     UNSCOPED,
     declare,
     declare_gradient,
+    element_type,
     floats,
     ints,
     long,
     longs,
+    within,
     words,
 )
 from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, several, shape_rule, size
@@ -26,7 +28,7 @@ from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one,
 declare(
     "fill_constant",
     "ValueTensor? ShapeTensor? ShapeTensorList*? -> Out",
-    {"shape": longs(), "value": 0.0, "str_value": "", "force_cpu": False, "dtype": 5},
+    {"shape": longs(), "value": 0.0, "str_value": "", "force_cpu": False, "dtype": element_type(5)},
     part_by_shape=True,
     typed_by="dtype",
     constant=True,
@@ -42,7 +44,7 @@ declare(
         "value": 0.0,
         "str_value": "",
         "force_cpu": False,
-        "dtype": 5,
+        "dtype": element_type(5),
     },
     constant=True,
     doc="as fill_constant, one dim taken from Input",
@@ -50,7 +52,7 @@ declare(
 declare(
     "fill_any_like",
     "X -> Out",
-    {"value": 0.0, "dtype": -1},
+    {"value": 0.0, "dtype": element_type(-1, unset=True)},
     row_wise=True,
     constant=True,
     doc="Out = a tensor as X, all elements `value`",
@@ -61,12 +63,12 @@ declare(
     "assign_value",
     "-> Out",
     {
-        "shape": INTS,
+        "shape": within(INTS, 0),
         "bool_values": ints(),
         "fp32_values": floats(),
         "int32_values": ints(),
         "int64_values": longs(),
-        "dtype": INT,
+        "dtype": element_type(INT),
     },
     rows="own",
     doc="Out = the listed values",
@@ -74,13 +76,13 @@ declare(
 declare(
     "fill",
     "-> Out",
-    {"value": FLOATS, "shape": INTS, "dtype": 5, "force_cpu": False},
+    {"value": FLOATS, "shape": within(INTS, 0), "dtype": element_type(5), "force_cpu": False},
     doc="Out = a tensor of dims `shape` with the listed values",
 )
 declare(
     "cast",
     "X -> Out",
-    {"out_dtype": INT, "in_dtype": INT},
+    {"out_dtype": element_type(INT), "in_dtype": INT},
     row_wise=True,
     numbers="in_order",
     doc="Out = X converted to out_dtype",
@@ -102,6 +104,8 @@ def made(op: Op, types: Types) -> Types:
     dims = ints_attr(op, "shape")
     if not dims and "ShapeTensor" in types:
         dims = (-1,) * max(size(one(types, "ShapeTensor").shape), 0)
+    elif min(dims, default=0) < -1 and "ShapeTensorList" not in types and "ShapeTensor" not in types:
+        raise ShapeError(f"shape is {list(dims)}, no dim is below 0")
     return {"Out": (TensorType(dtype_attr(op), dims),)}
 
 
@@ -114,6 +118,10 @@ def made_like(op: Op, types: Types) -> Types:
     if not 0 <= source < len(like.shape) or not 0 <= target < len(dims):
         raise ShapeError(f"dim {source} of Input, {describe(like)}, cannot be dim {target} of {dims}", "Input")
     dims[target] = -1 if like.lod_level and source == 0 else like.shape[source]
+    if any(dim < 0 for at, dim in enumerate(dims) if at != target):
+        raise ShapeError(
+            f"shape is {list(ints_attr(op, 'shape'))}, only dim {target}, which Input gives, can be below 0"
+        )
     return {"Out": (TensorType(dtype_attr(op), tuple(dims)),)}
 
 
@@ -148,7 +156,7 @@ def _cast_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (bare_op("cast", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
 
 
-declare("fill_zeros_like2", "X -> Out", {"dtype": 5}, doc="as fill_zeros_like, of any element type")
+declare("fill_zeros_like2", "X -> Out", {"dtype": element_type(5)}, doc="as fill_zeros_like, of any element type")
 
 
 @shape_rule("fill_zeros_like2")
@@ -186,7 +194,7 @@ declare(
 declare(
     "eye",
     "-> Out",
-    {"dtype": 5, "num_rows": LONG, "num_columns": long(-1)},
+    {"dtype": element_type(5), "num_rows": within(LONG, 0), "num_columns": within(long(-1), -1)},
     rows="own",
     constant=True,
     doc="Out = a matrix with ones on its diagonal",
@@ -271,7 +279,16 @@ def eye_dims(op: Op) -> tuple[int, int]:
 declare(
     "uniform_random",
     "ShapeTensor? ShapeTensorList*? -> Out",
-    {"shape": longs(), "min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0, "dtype": 5},
+    {
+        "shape": longs(),
+        "min": within(-1.0, below="max"),
+        "max": 1.0,
+        "seed": 0,
+        "diag_num": within(0, 0),
+        "diag_step": within(0, 0),
+        "diag_val": 1.0,
+        "dtype": element_type(5),
+    },
     rows="own",
     draws=True,
     part_by_shape=True,
@@ -281,7 +298,7 @@ declare(
 declare(
     "gaussian_random",
     "ShapeTensor? ShapeTensorList*? -> Out",
-    {"shape": longs(), "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5, "use_mkldnn": False},
+    {"shape": longs(), "mean": 0.0, "std": 1.0, "seed": 0, "dtype": element_type(5), "use_mkldnn": False},
     rows="own",
     draws=True,
     part_by_shape=True,
@@ -291,7 +308,7 @@ declare(
 declare(
     "truncated_gaussian_random",
     "-> Out",
-    {"shape": INTS, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    {"shape": INTS, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": element_type(5)},
     draws=True,
     part_by_shape=True,
     doc="Out = numbers of normal distribution, drawn again beyond two standard deviations",
@@ -303,13 +320,13 @@ declare(
         "shape": INTS,
         "input_dim_idx": 0,
         "output_dim_idx": 0,
-        "min": -1.0,
+        "min": within(-1.0, below="max"),
         "max": 1.0,
         "seed": 0,
-        "diag_num": 0,
-        "diag_step": 0,
+        "diag_num": within(0, 0),
+        "diag_step": within(0, 0),
         "diag_val": 1.0,
-        "dtype": 5,
+        "dtype": element_type(5),
     },
     draws=True,
     doc="as uniform_random, one dim taken from Input",
@@ -317,7 +334,15 @@ declare(
 declare(
     "gaussian_random_batch_size_like",
     "Input -> Out",
-    {"shape": INTS, "input_dim_idx": 0, "output_dim_idx": 0, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    {
+        "shape": INTS,
+        "input_dim_idx": 0,
+        "output_dim_idx": 0,
+        "mean": 0.0,
+        "std": 1.0,
+        "seed": 0,
+        "dtype": element_type(5),
+    },
     draws=True,
     doc="as gaussian_random, one dim taken from Input",
 )
@@ -325,7 +350,7 @@ declare(
     "dropout",
     "X Seed? -> Out Mask~",
     {
-        "dropout_prob": 0.5,
+        "dropout_prob": within(0.5, 0, 1),
         "is_test": False,
         "fix_seed": False,
         "seed": 0,
@@ -338,14 +363,14 @@ declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD", linear=True)
 declare(
     "randint",
     "ShapeTensor? ShapeTensorList*? -> Out",
-    {"shape": longs(), "low": INT, "high": INT, "dtype": 3, "seed": 0},
+    {"shape": longs(), "low": INT, "high": INT, "dtype": element_type(3), "seed": 0},
     draws=True,
     doc="Out = integers drawn evenly from [low, high)",
 )
 declare(
     "randperm",
     "-> Out",
-    {"n": INT, "dtype": 3, "seed": 0},
+    {"n": INT, "dtype": element_type(3), "seed": 0},
     draws=True,
     doc="Out = the integers below `n` in random order",
 )
@@ -415,7 +440,7 @@ declare(
 declare(
     "random_crop",
     "X Seed -> Out SeedOut~",
-    {"shape": INTS, "startup_seed": 0},
+    {"shape": within(INTS, 1), "startup_seed": 0},
     may_lack="Seed",
     draws=True,
     doc="Out = a random part of X",

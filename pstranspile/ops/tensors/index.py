@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.facts import AmongThose, Below, Within
-from pstranspile.ops.schema import INT, LONG, UNSCOPED, declare, declare_gradient
+from pstranspile.ops.schema import INT, LONG, UNSCOPED, declare, declare_gradient, element_type, within
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -44,7 +44,7 @@ declare_gradient("scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD", resul
 declare(
     "one_hot",
     "X depth_tensor? -> Out",
-    {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    {"depth": -1, "dtype": element_type(5), "allow_out_of_range": False},
     domains={"X": Below("depth")},
     constant=True,
     doc="Out = a row of `depth` elements for each id of X (whose last dim is 1), 1 at the id and 0 elsewhere",
@@ -52,7 +52,7 @@ declare(
 declare(
     "one_hot_v2",
     "X depth_tensor? -> Out",
-    {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    {"depth": -1, "dtype": element_type(5), "allow_out_of_range": False},
     domains={"X": Below("depth")},
     constant=True,
     doc="as one_hot, for X of any shape",
@@ -135,7 +135,7 @@ declare(
 declare(
     "shard_index",
     "X -> Out",
-    {"index_num": INT, "nshards": INT, "shard_id": INT, "ignore_value": -1},
+    {"index_num": within(INT, 1), "nshards": within(INT, 1), "shard_id": within(INT, 0), "ignore_value": -1},
     domains={"X": Below("index_num")},
     constant=True,
     doc="Out = X less the start of its shard, ignore_value outside this shard",
@@ -238,7 +238,7 @@ declare_gradient("top_k", "X Indices Out@GRAD -> X@GRAD", UNSCOPED)
 declare(
     "arg_max",
     "X -> Out",
-    {"axis": LONG, "keepdims": False, "dtype": -1},
+    {"axis": LONG, "keepdims": False, "dtype": element_type(-1, unset=True)},
     constant=True,
     doc="Out = the index of the largest element along `axis`",
 )
@@ -248,7 +248,7 @@ declare(
 def _top_k(op: Op, types: Types) -> Types:
     x = one(types, "X")
     dims = (*x.shape[:-1], -1 if "K" in types else int_attr(op, "k"))
-    if 0 <= x.shape[-1] < dims[-1]:
+    if 0 <= x.shape[-1] < dims[-1] or ("K" not in types and dims[-1] < 1):
         raise ShapeError(f"k is {dims[-1]}, but X is {describe(x)}", "X")
     return {
         "Out": (TensorType(x.dtype, dims, x.lod_level),),
@@ -268,7 +268,7 @@ def _arg_max(op: Op, types: Types) -> Types:
 declare(
     "arg_min",
     "X -> Out",
-    {"axis": LONG, "keepdims": False, "dtype": -1},
+    {"axis": LONG, "keepdims": False, "dtype": element_type(-1, unset=True)},
     constant=True,
     doc="Out = the index of the smallest element along `axis`",
 )
@@ -283,7 +283,7 @@ declare_gradient("argsort", "X Indices Out@GRAD -> X@GRAD")
 declare(
     "unique",
     "X -> Out Index",
-    {"dtype": INT},
+    {"dtype": element_type(INT)},
     rows="own",
     row_order="by_values",
     doc="Out = the elements of X without repeats, Index = where each went",
@@ -291,7 +291,7 @@ declare(
 declare(
     "unique_with_counts",
     "X -> Out Index Count",
-    {"dtype": INT},
+    {"dtype": element_type(INT)},
     rows="own",
     row_order="by_values",
     doc="as unique, Count = how often each occurs",

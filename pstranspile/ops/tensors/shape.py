@@ -10,7 +10,20 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INT, INTS, UNSCOPED, declare, declare_gradient, ints, later, longs, optional
+from pstranspile.ops.schema import (
+    INT,
+    INTS,
+    UNSCOPED,
+    declare,
+    declare_gradient,
+    dim_of,
+    ints,
+    later,
+    longs,
+    optional,
+    within,
+    words,
+)
 from pstranspile.ops.shapes import (
     Dims,
     ShapeError,
@@ -70,7 +83,7 @@ def _declare_two(
 _declare_two(
     "transpose",
     "X",
-    {"axis": INTS, "use_mkldnn": False, "data_format": "AnyLayout", "use_quantizer": False},
+    {"axis": INTS, "use_mkldnn": False, "data_format": words("AnyLayout", "NCHW", "NHWC"), "use_quantizer": False},
     "Out = X with its dims in the order `axis`",
     reads="X Out",
     numbers="moved",
@@ -85,7 +98,10 @@ _declare_two(
     "unsqueeze", "X AxesTensor? AxesTensorList*?", {"axes": ints()}, "Out = X with dims of size 1 put in at `axes`"
 )
 _declare_two(
-    "flatten", "X", {"axis": 1}, "Out = X as a matrix, its dims before `axis` made one and those from `axis` on"
+    "flatten",
+    "X",
+    {"axis": dim_of(1, "X", 0, more=1)},
+    "Out = X as a matrix, its dims before `axis` made one and those from `axis` on",
 )
 declare("shape", "Input -> Out", doc="Out = the dims of Input, i32")
 
@@ -110,11 +126,15 @@ def _listed(types: Types) -> int:
 def _reshape(op: Op, types: Types) -> Types:
     x = one(types, "X")
     asked = ints_attr(op, "shape")
+    if not asked and "Shape" not in types and "ShapeTensor" not in types:
+        raise ShapeError("shape is empty, and no variable gives the dims", "X")
     if not asked or "Shape" in types:
         count = _listed(types)
         return _reshaped(x, (-1,) * count) if count else {"XShape": _without_data(x)}
     if any(dim == 0 and at >= len(x.shape) for at, dim in enumerate(asked)):
         raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
+    if "ShapeTensor" not in types and (asked.count(-1) > 1 or min(asked) < -1):
+        raise ShapeError(f"shape is {list(asked)}: one dim at most is -1, which stands for the rest", "X")
     dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
     whole = size(x.shape)
     if whole <= 0:  # as in Fluid, dims of 0 count as unknown
@@ -319,7 +339,7 @@ declare_gradient("partial_concat", "X* Out@GRAD -> X@GRAD*", {"start_index": 0, 
 declare(
     "partial_sum",
     "X* -> Out",
-    {"use_mkldnn": False, "start_index": 0, "length": -1},
+    {"use_mkldnn": False, "start_index": 0, "length": within(-1, -1)},
     doc="Out = the sum of columns of all X",
 )
 declare_gradient("partial_sum", "X* Out@GRAD -> X@GRAD*", {"length": -1, "start_index": 0, **UNSCOPED})
@@ -456,17 +476,22 @@ def _last(op: Op) -> bool:
 def image_padding(op: Op, paddings: Dims) -> Padding:
     """The padding of every dim of images; `paddings` are top, bottom, left, right."""
     if len(paddings) != 4:
-        raise ValueError(f"paddings is {list(paddings)}, not top, bottom, left and right")
+        raise ShapeError(f"paddings is {list(paddings)}, not top, bottom, left and right", "X")
     spatial = pairs(paddings)
     return [(0, 0), *spatial, (0, 0)] if _last(op) else [(0, 0), (0, 0), *spatial]
 
 
-declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
+declare("pad", "X -> Out", {"paddings": within(INTS, 0), "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
 declare_gradient("pad", "Out@GRAD -> X@GRAD", linear=True, result_lod="none")
 declare(
     "pad2d",
     "X Paddings? -> Out",
-    {"paddings": INTS, "pad_value": 0.0, "mode": "constant", "data_format": "NCHW"},
+    {
+        "paddings": INTS,
+        "pad_value": 0.0,
+        "mode": words("constant", "reflect", "edge"),
+        "data_format": "NCHW",
+    },
     doc="Out = images X with their edges padded",
 )
 declare_gradient("pad2d", "X Paddings? Out@GRAD -> X@GRAD", result_lod="none")
@@ -530,6 +555,10 @@ def _slice(op: Op, types: Types) -> Types:
     starts, ends = (ints_attr(op, name) or [-1] * len(axes) for name in ("starts", "ends"))
     at_run_time = any(slot in types for slot in ("StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"))
     flags = ints_attr(op, "infer_flags") or [-1 if at_run_time else 1] * len(axes)
+    for name, bound in (("starts", starts), ("ends", ends)):
+        if len(bound) != len(axes) and not at_run_time:
+            told = f"{name} is {list(bound)}, axes is {list(axes)}"
+            raise ShapeError(f"{told}: there is one number for each axis", "Input")
     for axis, start, end, checked in zip(axes, starts, ends, flags, strict=False):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
@@ -562,9 +591,22 @@ declare_gradient(
     "StartsTensorList*? EndsTensorList*? StridesTensorList*? Out@GRAD -> "
     "Input@GRAD",
 )
-declare("reverse", "X -> Out", {"axis": INTS}, doc="Out = X with its elements in reverse order along `axis`")
-declare("flip", "X -> Out", {"dims": INTS}, typed_by="X", doc="Out = X with its elements in reverse order along `dims`")
-declare("roll", "X -> Out", {"shifts": longs(), "dims": longs()}, doc="Out = X shifted along `dims`, around the ends")
+declare(
+    "reverse", "X -> Out", {"axis": dim_of(INTS, "X")}, doc="Out = X with its elements in reverse order along `axis`"
+)
+declare(
+    "flip",
+    "X -> Out",
+    {"dims": dim_of(INTS, "X")},
+    typed_by="X",
+    doc="Out = X with its elements in reverse order along `dims`",
+)
+declare(
+    "roll",
+    "X -> Out",
+    {"shifts": longs(), "dims": dim_of(longs(), "X")},
+    doc="Out = X shifted along `dims`, around the ends",
+)
 declare_gradient("roll", "X Out@GRAD -> X@GRAD")
 
 declare("expand_as", "X target_tensor -> Out", doc="Out = X repeated up to the dims of target_tensor")
@@ -611,6 +653,10 @@ def _strided_slice(op: Op, types: Types) -> Types:
     listed = any(f"{slot}List" in types for _, slot in BOUNDS)
     computed = any(slot in types for _, slot in BOUNDS) or (listed and not flags)
     bounds = [ints_attr(op, name) for name, _ in BOUNDS]
+    for (name, _), bound in zip(BOUNDS, bounds, strict=True):
+        if len(bound) != len(axes) and not computed and not listed:
+            told = f"{name} is {list(bound)}, axes is {list(axes)}"
+            raise ShapeError(f"{told}: there is one number for each axis", "Input")
     for at, axis in enumerate(axes):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
@@ -627,7 +673,16 @@ def _strided_slice(op: Op, types: Types) -> Types:
     return {"Out": (TensorType(x.dtype, left, 0 if 0 in axes else x.lod_level),)}
 
 
-shape_rule("flip", "roll")(outputs_like(Out="X"))
+shape_rule("flip")(outputs_like(Out="X"))
+
+
+@shape_rule("roll")
+def _roll(op: Op, types: Types) -> Types:
+    shifts, dims = ints_attr(op, "shifts"), ints_attr(op, "dims")
+    if len(shifts) != (len(dims) or 1):
+        told = f"shifts is {list(shifts)}, dims is {list(dims)}"
+        raise ShapeError(f"{told}: there is one shift for each dim, or one for all without dims", "X")
+    return {"Out": types.get("X", ())}
 
 
 @shape_rule("reverse")

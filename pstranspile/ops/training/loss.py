@@ -12,10 +12,12 @@ from pstranspile.ops.schema import (
     UNSCOPED,
     declare,
     declare_gradient,
+    dim_of,
     ints,
     long,
     longs,
     strings,
+    within,
     words,
 )
 from pstranspile.ops.shapes import (
@@ -55,7 +57,7 @@ declare_gradient("cross_entropy2", "Label XShape MatchX Y@GRAD -> X@GRAD", op_ty
 declare(
     "softmax_with_cross_entropy",
     "Logits Label -> Softmax~ Loss",
-    {"soft_label": False, "numeric_stable_mode": True, "ignore_index": -100, "axis": -1},
+    {"soft_label": False, "numeric_stable_mode": True, "ignore_index": -100, "axis": dim_of(-1, "Logits")},
     domains={"Label": Below("Logits", -1)},
     doc="Loss = the cross entropy of Softmax = softmax(Logits) along `axis`",
 )
@@ -306,7 +308,7 @@ declare_gradient("nll_loss", "X Label Weight? Total_weight Out@GRAD -> X@GRAD")
 declare(
     "center_loss",
     "X Label Centers CenterUpdateRate -> CentersOut SampleCenterDiff Loss",
-    {"cluster_num": INT, "need_update": BOOL},
+    {"cluster_num": within(INT, 1), "need_update": BOOL},
     domains={"Label": Below("cluster_num")},
     doc="Loss = half the squared distance of X to the centre of its class",
 )
@@ -396,9 +398,9 @@ declare(
     "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? -> "
     "Cost SampleLogits~ SampleLabels~",
     {
-        "num_total_classes": INT,
+        "num_total_classes": within(INT, 1),
         "num_neg_samples": 10,
-        "sampler": 0,
+        "sampler": within(0, 0, 2),
         "seed": 0,
         "is_sparse": False,
         "custom_neg_classes": ints(),
@@ -418,7 +420,7 @@ declare_gradient(
 declare(
     "hierarchical_sigmoid",
     "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
-    {"num_classes": 2, "is_sparse": False, **_TABLES},
+    {"num_classes": within(2, 2), "is_sparse": False, **_TABLES},
     looks_up="W",
     domains={"Label": Below("num_classes"), "PathTable": Below("W", 0, ends=True), "PathCode": "binary"},
     doc="Out = the sum of binary losses along the label's path in a tree of classes",

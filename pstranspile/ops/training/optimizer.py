@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.schema import FLOAT, LONG, declare, later, long
+from pstranspile.ops.schema import FLOAT, LONG, declare, later, long, within
 from pstranspile.ops.shapes import Types, one, shape_rule
 from pstranspile.ops.work import WorkRule, elements, work_rule
 
@@ -64,7 +64,11 @@ declare(
     "average_accumulates",
     "param in_sum_1 in_sum_2 in_sum_3 in_num_accumulates in_old_num_accumulates in_num_updates -> "
     "out_sum_1 out_sum_2 out_sum_3 out_num_accumulates out_old_num_accumulates out_num_updates",
-    {"average_window": 0.0, "max_average_window": LONG, "min_average_window": long(10000)},
+    {
+        "average_window": 0.0,
+        "max_average_window": LONG,
+        "min_average_window": within(long(10000), below="max_average_window"),
+    },
     row_wise=True,
     doc="sums of `param` over windows of updates, for averaging a model",
 )

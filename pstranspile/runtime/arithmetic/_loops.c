@@ -464,9 +464,9 @@ static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
 typedef struct {
     Size count, width, height;
     int64_t *rows;
-    float *value, *sum;
+    float *sum;
     uint32_t *order, *spare;
-    Table table;
+    Table table, value;
 } Update;
 
 /* Takes a table (argument 0), and the rows (1) and the values (2) of its gradient; false if they don't fit. */
@@ -477,8 +477,9 @@ static int update_of(Arrays *arrays, PyObject *const *a, Update *update) {
     update->rows = memory(arrays, a[1], 'q', 0, -1);
     update->count = update->rows ? size_of(arrays, 1) : 0;
     if (!update->rows || update->count > UINT32_MAX) return 0;
-    update->value = memory(arrays, a[2], 'f', 0, update->count * update->width);
-    if (!update->value) return 0;
+    Size width = 0;
+    update->value.first = memory_of_rows(arrays, a[2], 0, update->count, &width, &update->value.stride);
+    if (!update->value.first || width != update->width) return 0;
     for (Size at = 0; at < update->count; at++) {
         if (update->rows[at] < 0 || update->rows[at] >= update->height) return 0;
     }

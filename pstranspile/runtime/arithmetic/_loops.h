@@ -457,21 +457,21 @@ static const uint32_t *ascending(Size count, const int64_t *rows, uint32_t *orde
 
 /* The gradient of the row at `*at` of the order, and sets `*at` to the place of the next one. `sum` has room for a
    row. */
-ALWAYS_INLINE static const float *gradient_of_row(Size count, Size width, const int64_t *rows, const float *value,
+ALWAYS_INLINE static const float *gradient_of_row(Size count, Size width, const int64_t *rows, Table value,
                                                   const uint32_t *order, Size *at, float *sum) {
     const int64_t row = rows[order[*at]];
-    const float *gradient = value + order[(*at)++] * width;
+    const float *gradient = row_of(value, order[(*at)++]);
     if (*at == count || rows[order[*at]] != row) return gradient;
     memcpy(sum, gradient, width * sizeof *sum);
     for (; *at < count && rows[order[*at]] == row; ++*at) {
-        const float *more = value + order[*at] * width;
+        const float *more = row_of(value, order[*at]);
         INDEPENDENT
         for (Size i = 0; i < width; i++) sum[i] += more[i];
     }
     return sum;
 }
 
-FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_t *rows, const float *value,
+FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_t *rows, Table value,
                                             const uint32_t *order, float *sum, Table p, Table m, float rate,
                                             float epsilon) {
     for (Size at = 0; at < count;) {
@@ -481,7 +481,7 @@ FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_
     }
 }
 
-FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *rows, const float *value,
+FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *rows, Table value,
                                          const uint32_t *order, float *sum, Table p, Table m, Table v,
                                          const float *scales) {
     for (Size at = 0; at < count;) {

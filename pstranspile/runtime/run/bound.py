@@ -14,9 +14,10 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
 from pstranspile.ops import facts_of, schema_of, with_defaults
+from pstranspile.ops.attributes import refusals
 from pstranspile.ops.offered import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot
-from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
+from pstranspile.ops.shapes import ShapeError, Types, axes_of, fits, infer_types, require_axes
 from pstranspile.ops.shapes import describe as described_type
 from pstranspile.runtime.kernels.kernel import Kernel, Run, Value, kernel_of
 from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
@@ -95,6 +96,8 @@ def bind(op: Op) -> BoundOp:
     """Binds an op to its kernel. Raises DiagnosticError if its type has none or its attributes can't be used."""
     schema = schema_of(op.type)
     kernel = kernel_of(op.type)
+    for name, reason in refusals(op.attrs, schema.attrs) if schema else ():
+        raise DiagnosticError([at_op("attribute-value", reason, op, focus=f"{name}=")])
     if kernel is None:
         known = f"ops of this type can't be run: {schema.doc}" if schema else "there is no op type of this name"
         raise DiagnosticError([at_op("run-no-kernel", known, op)])
@@ -117,6 +120,8 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
+    if axes_of(op.type):
+        run = _with_axes(run, with_defaults(op), arguments)
     if schema is not None and not schema.is_built_in:
         run = _guarded(run, op, arguments, results)
     if is_update(op):
@@ -124,6 +129,28 @@ def bind(op: Op) -> BoundOp:
     sees_lod = kernel.lod in ("own", "new")
     run_any = run if sees_lod else _any(run, arguments, results, kernel.lod)
     return BoundOp(op, run, arguments, results, kernel.lod, run_any, kernel)
+
+
+def _with_axes(run: Run, op: Op, arguments: Sequence[Argument]) -> Run:
+    """A kernel of an op with attributes that name dims of an input: inputs without these dims are refused, also where
+    their rank is known only now.
+    """
+    slots = {argument.slot: place for place, argument in enumerate(arguments) if not argument.duplicable}
+    checked = [(name, axis, slots[axis.slot]) for name, axis in axes_of(op.type) if axis.slot in slots]
+    if not checked:
+        return run
+    allowed: set[tuple[int, ...]] = set()
+
+    def ranked(*values: Value) -> Value:
+        ranks = tuple([getattr(_data_of(values[place]), "ndim", -1) for _, _, place in checked])
+        if ranks not in allowed:
+            for (name, axis, place), rank in zip(checked, ranks, strict=True):
+                if rank >= 0:
+                    require_axes(op, name, axis, rank, _told(values[place]))
+            allowed.add(ranks)
+        return run(*values)
+
+    return ranked
 
 
 def _guarded(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:

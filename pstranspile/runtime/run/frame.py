@@ -29,6 +29,12 @@ from pstranspile.runtime.run.together import Group
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
 """A function that is called after every op, with the op, its outputs as (name, value), and the seconds it took."""
 
+DRAWN = 1 << 63
+"""The first seed of those that a run without seeds draws: they hold where neither the program nor the op has a seed."""
+
+DRAWN_FOR_NONE = 1 << 64
+"""The first seed of those that are drawn in place of a given seed of 0, which stands in for the programs' seeds."""
+
 Slices: TypeAlias = Mapping[str, tuple[str, int]]
 """A mapping from a variable to (the variable it is a slice of, its first element in this variable)."""
 
@@ -63,7 +69,10 @@ class Execution:
             self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
             raise_errors(wrong_gradients(self.program))
         self.scope = scope
-        self.base_seed = program.random_seed if seed is None else seed
+        self.base_seed = program.random_seed if seed is None or DRAWN <= seed < DRAWN_FOR_NONE else seed
+        self._drawn = 0 if seed is None or seed < DRAWN else seed
+        if self.base_seed >= DRAWN_FOR_NONE:
+            self.base_seed = 0
         self.machine = stream
         self.step = step
         """The number of the next run, or of the current one. Random numbers depend on it."""
@@ -142,9 +151,13 @@ class Execution:
         return number
 
     def seed(self, own: int) -> int:
-        """The program's seed; a new random one for this run if both the program's and the op's own seed are 0."""
+        """The program's seed; if both the program's and the op's own seed are 0, the one that was drawn for the whole
+        job, or a new random one for this run.
+        """
         if self.base_seed or own:
             return self.base_seed
+        if self._drawn:
+            return self._drawn
         self._fresh = self._fresh or secrets.randbits(63) | 1
         return self._fresh
 

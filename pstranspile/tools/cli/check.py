@@ -179,7 +179,8 @@ def _parser() -> argparse.ArgumentParser:
         type=number(0, MOST_CHECKED),
         default=0,
         metavar="K",
-        help="also run the cluster in K random orders of events, and compare how they end",
+        help="also run the cluster in K random orders of events, and compare how they end; where servers wait for "
+        "nobody, compare each step with the source",
     )
     group.add_argument(
         "--faults",

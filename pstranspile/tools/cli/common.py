@@ -63,8 +63,17 @@ count = number(1, MOST_STEPS)
 
 def whole(text: str) -> int:
     """The type of options that take a whole number, such as a seed."""
-    if not re.fullmatch("-?[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number (of 18 digits at most)")
+    return _whole(text, 18)
+
+
+def run_seed(text: str) -> int:
+    """The type of options that take the seed of a run, also one that a run has drawn, which is longer than others."""
+    return _whole(text, 20)
+
+
+def _whole(text: str, digits: int) -> int:
+    if not re.fullmatch(f"-?[0-9]{{1,{digits}}}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number (of {digits} digits at most)")
     return int(text)
 
 

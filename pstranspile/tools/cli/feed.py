@@ -91,6 +91,8 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
         if others:
             parser.error(f"--{others[0].replace('_', '-')} is about rows, and --feed names none")
         return
+    if options.feed and options.feed.lower().endswith(".py") and of_python(options.feed) is None:
+        parser.error(f"{options.feed} is a Python script; --feed {options.feed}:NAME names a function of it")
     given = [f"--{name.replace('_', '-')}" for name in _OF_ROWS if getattr(options, name) not in (None, [])]
     if given and not options.feed:
         parser.error(f"{given[0]} is about rows, and --feed names none")

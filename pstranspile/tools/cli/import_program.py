@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import counted, installing, shell_line, warning
-from pstranspile.ir.model import MAIN, Location, Module, Op, Program
+from pstranspile.ir.model import MAIN, Location, Module
 from pstranspile.ops import is_optimizer
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
 from pstranspile.tools.cli.report import report
@@ -64,6 +64,7 @@ def run(arguments: Sequence[str]) -> int:
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or Reported."""
     from pstranspile.frontends.loading import of_python, only_initialises
+    from pstranspile.frontends.python_places import with_script_places
     from pstranspile.ops.textual import print_module
 
     imported = _from_onnx(parser, options)
@@ -73,7 +74,7 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     if module is None and of_python(options.input) is not None:
         module = load_input(options.input, options.startup, options.meta)
         _write_values(parser, options, module.start, "start value")
-        module = _with_script_places(module)
+        module = with_script_places(module, ".py")
         command = shell_line(["pstranspile", "run", str(options.output), *init, "--feed", "FILE.npz"])
         then.append(f"what does it compute?  {command}")
     elif module is None:
@@ -123,25 +124,6 @@ def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     imported = from_onnx(data, options.input, os.path.dirname(options.input) or ".")
     _write_values(parser, options, imported.values, "parameter")
     return imported
-
-
-def _with_script_places(module: Module) -> Module:
-    """The module whose ops state the lines of the Python files that made them as places in scripts, which the text
-    shows.
-    """
-    programs: dict[str, Program] = {}
-    for name, program in module.programs.items():
-        blocks = [block._replace(ops=tuple(map(_in_script, block.ops))) for block in program.blocks]
-        programs[name] = program._replace(blocks=tuple(blocks))
-    return module.with_programs(programs)
-
-
-def _in_script(op: Op) -> Op:
-    origin, place = op.origin, op.location
-    if origin is None or place is None or not place.line or not place.file.endswith(".py"):
-        return op
-    script = Location(place.file, place.line)
-    return op._replace(origin=origin._replace(location=Location(place.file, script=script)))
 
 
 def _write_values(

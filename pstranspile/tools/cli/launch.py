@@ -322,7 +322,7 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             tell(f"the logs of the launch before are in {earlier} now")
-        keeping.begins()
+        keeping.begins(left=(kept.first if kept is not None else 0) < steps)
         done = False
         try:
             supervisor, done = supervised(

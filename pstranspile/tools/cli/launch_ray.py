@@ -135,7 +135,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
                 options.metrics, lambda: [Known(m.role, True, m.starts, m.reported) for m in [*machines.values()]]
             )
             at_end.callback(metrics.close)
-        keeping.begins()
+        keeping.begins(left=False)  # that is known once the job has its steps
         done = launch(
             compiled,
             feeds,
@@ -156,7 +156,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             tls=options.tls or "",
             table_folder=options.table_folder,
             environment=_environment(options),
-            prepare=lambda session: _watch(session, view, machines, shares),
+            prepare=lambda session: _watch(session, view, machines, shares, keeping),
         )
     except DiagnosticError as problem:
         from pstranspile.cluster.net.findings import of_hosts
@@ -262,7 +262,13 @@ def _view(options: argparse.Namespace) -> View | LiveView:
     return LiveView({}, options.steps or 1)
 
 
-def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine], shares: ReportedShares) -> None:
+def _watch(
+    session: Session,
+    view: View | LiveView,
+    machines: dict[str, _Machine],
+    shares: ReportedShares,
+    keeping: Keeping,
+) -> None:
     """Shows the reports of the machines of a session, and notes the trainers' shares of batches."""
     from pstranspile.cluster.ray.session import SessionListener
 
@@ -271,6 +277,8 @@ def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine
 
         def started(self, roles: Sequence[str]) -> None:
             """The machines with these roles start, perhaps not for the first time."""
+            if not machines:
+                keeping.begins(left=session.cuts.first < session.steps)
             for role in [known for known in machines if known not in roles]:
                 del machines[role]
             for role in sorted(roles):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -44,17 +44,41 @@ def run(arguments: Sequence[str]) -> int:
     """Prints or writes the plan as text, or as the JSON of plan.json; or prints what it would change."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.cost and (options.output is not None or options.against is not None):
-        other = "-o" if options.output is not None else "--against"
-        parser.error(f"{other} is for a plan; what --cost prints is no plan")
+    if options.cost and options.output is not None:
+        parser.error("-o is for a plan; what --cost prints is no plan")
     if options.sweep and (options.output is not None or options.against is not None or options.cost or options.plan):
         parser.error("--sweep is for a job whose numbers of machines vary, and prints no plan")
+    if options.why is not None and (options.output or options.against or options.cost or options.sweep):
+        parser.error("--why asks for one variable; what it prints goes with no -o, --against, --cost or --sweep")
+    others = (options.output, options.against, options.cost, options.sweep, options.why, options.plan)
+    if options.suggest and any(others):
+        parser.error("--suggest is for a job whose settings vary; no -o, --against, --cost, --sweep, --why or --plan")
     numbers = _swept(parser, options)
     _require_timing(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
     with errors_as_json(options.json):
+        if options.why is not None:
+            return _why(parser, options)
+        if options.suggest:
+            return _suggest(options)
         return _sweep(options, numbers) if numbers else _plan(options)
+
+
+def _why(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Prints the reasons for the place of a variable; wrong usage for one that is on no server. Raises DiagnosticError
+    or Reported.
+    """
+    result = compiled(options, load_with_job(options), link=False)
+    from pstranspile.compiler.explain import Unknown
+    from pstranspile.compiler.explain.placement import placement_json, why
+
+    try:
+        found = why(result, options.why)
+    except Unknown as problem:
+        parser.error(f"--why: {problem}")
+    sys.stdout.write(json_text(placement_json(found)) if options.json else f"{found}\n")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers 2 --trainers 2 -o net.plan",
             "net.ir --config job.toml --json",
             "net.ir --config job.toml --set split_method=cost --set id_counts=ids.json --cost",
-            "net.ir --config job.toml --against out",
+            "net.ir --pservers 2 --trainers 2 --why fc_0.w_0",
+            "net.ir --config job.toml --against out --cost",
+            "net.ir --config job.toml --suggest",
             "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
             "net.ir --config job.toml --cost --profile host.json --link 1Gb,200us",
         ],
@@ -74,14 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     add_input(parser)
     add_job(parser)
     group = parser.add_argument_group("output")
-    form = group.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="JSON, as in plan.json, instead of text")
-    form.add_argument(
+    group.add_argument("--json", action="store_true", help="JSON, as in plan.json, instead of text")
+    group.add_argument(
         "--against",
         metavar="DIR",
         type=folder_name,
         help="print what changes of the plan in a folder that `compile -o` wrote, and exit with status 1 if anything "
-        "does",
+        "does; with --cost also what changes in the cost of a step",
     )
     group.add_argument(
         "--cost",
@@ -114,6 +139,18 @@ def _parser() -> argparse.ArgumentParser:
         type=count,
         help="all machines run on one host with N processors (default: each has a host of its own)",
     )
+    group.add_argument(
+        "--why",
+        metavar="VAR",
+        help="print why a parameter, slice, gradient or optimizer state is where it is, and what it would cost "
+        "on other servers, instead of the plan",
+    )
+    group.add_argument(
+        "--suggest",
+        action="store_true",
+        help="print the settings that lower the bytes of the busiest machine or the most memory of a machine by more "
+        "than 5 %%, and what they change in the results, instead of the plan",
+    )
     group.add_argument("-o", "--output", metavar="FILE", help="where to write the plan, - for stdout (default)")
     return parser
 
@@ -131,11 +168,7 @@ def _plan(options: argparse.Namespace) -> int:
     from pstranspile.compiler.plan.plan import plan_json, plan_text
 
     if against is not None:
-        from pstranspile.compiler.plan.edited import changes_text, plan_changes
-
-        changes = plan_changes(against, plan_json(result.plan, result.fingerprint, result.distributed_vars))
-        sys.stdout.write(changes_text(changes))
-        return 1 if changes else 0
+        return _print_changes(result, against, options)
     if options.cost:
         return _print_cost(result, options)
     if options.json:
@@ -145,6 +178,34 @@ def _plan(options: argparse.Namespace) -> int:
     _require_no_other(options.output, text)
     write_text(options.output, text, files_read(options), kind, _what(result.plan), *_then(options))
     return 0
+
+
+def _print_changes(result: Compiled, against: Mapping[str, Any], options: argparse.Namespace) -> int:
+    """Prints what a plan changes of the one in a folder, with `--cost` also in cost. Raises DiagnosticError."""
+    from pstranspile.compiler.plan.edited import changes_text, load_plan, plan_changes
+    from pstranspile.compiler.plan.plan import plan_json
+
+    changes = plan_changes(against, plan_json(result.plan, result.fingerprint, result.distributed_vars))
+    text = changes_text(changes)
+    data: dict[str, Any] = {"version": 1, "changes": [change._asdict() for change in changes]}
+    if options.cost:
+        from pstranspile.compiler.cost.jobs import cost, cost_changes, cost_changes_text, cost_json, cost_under
+
+        by_id = against.get("distributed_lookup_table") is not None
+        before = cost_under(result, load_plan(options.against), by_id=by_id)
+        after = cost(result)
+        if before is None:
+            text += (
+                f"\nthe programs differ, so that costs can't be compared: {options.against} does not have its source\n"
+            )
+            data["cost"] = {"before": None, "after": cost_json(after), "changes": None}
+        else:
+            found = cost_changes(before, after)
+            text += f"\n{cost_changes_text(found)}"
+            told = [change._asdict() for change in found]
+            data["cost"] = {"before": cost_json(before), "after": cost_json(after), "changes": told}
+    sys.stdout.write(json_text(data) if options.json else text)
+    return 1 if changes else 0
 
 
 def _print_cost(result: Compiled, options: argparse.Namespace) -> int:
@@ -218,6 +279,17 @@ def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
 
     found = sweep(loaded.module, loaded.job, **numbers, **_timing(options))
     sys.stdout.write(json_text(sweep_json(found)) if options.json else f"{found}\n")
+    return 0
+
+
+def _suggest(options: argparse.Namespace) -> int:
+    """Prints the settings that lower the cost of the job. Raises DiagnosticError or Reported."""
+    loaded = load_with_job(options)
+    report(loaded.warnings, [loaded.module.source])
+    from pstranspile.compiler.cost.jobs import suggest, suggestions_json
+
+    found = suggest(loaded.module, loaded.job)
+    sys.stdout.write(json_text(suggestions_json(found)) if options.json else f"{found}\n")
     return 0
 
 

@@ -183,10 +183,13 @@ class Keeping:
         self._before = checkpoints_in(folder)
         self._begun = False
 
-    def begins(self) -> None:
-        """The first step is about to be done: whatever stops the run from here on is told with what is left of it."""
+    def begins(self, *, left: bool = True) -> None:
+        """The first step is about to be done: whatever stops the run from here on is told with what is left of it.
+
+        `left`: whether steps are left to do, as far as is known.
+        """
         self._begun = True
-        if self._resumed and not PENDING.files:
+        if left and self._resumed and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
             say(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}")
 

@@ -159,11 +159,12 @@ def _run(
 
     from pstranspile.cluster.machines.record import read_record
     from pstranspile.proof.check import STEPS, check
-    from pstranspile.runtime.run.step_feeds import batches_of_rows, refuse_turns, step_programs
+    from pstranspile.runtime.run.step_feeds import ENDLESS, batches_of_rows, refuse_turns, step_programs
     from pstranspile.tools.cli.run_cluster import drawn, read_faults
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 
     feeds: GivenFeeds | None
+    fed = 0
     programs = step_programs(module) if options.program else {MAIN: module.main}
     given = read_feed(options, programs, module, STEPS)
     if given is None or isinstance(given, Mapping):
@@ -171,11 +172,13 @@ def _run(
     else:
         refuse_turns(options.program)
         feeds = batches_of_rows(given, module.main, compiled.plan.trainers, options.steps, STEPS)
+        there = given.feeds([module.main] * compiled.plan.trainers)[1]
+        fed = there if there < ENDLESS else 0
         tell(given.warnings())
     faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
     record = read_record(options.replay) if options.replay else None
     of_run = options.steps, feeds, options.batch, options.program, options.schedule, options.seed
-    wanted = RunOptions(*of_run, faults, record)
+    wanted = RunOptions(*of_run, faults, record, fed)
     with suggesting_feed(options):
         running = run_data(compiled, module, wanted)
     if not options.check:
@@ -184,7 +187,7 @@ def _run(
     report = check(
         module,
         compiled.job,
-        feeds=feeds,
+        feeds=given,
         steps=options.steps,
         programs=options.program,
         seed=options.seed or 0,

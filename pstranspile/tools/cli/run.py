@@ -31,6 +31,7 @@ from pstranspile.tools.cli.common import (
     make_parser,
     read_job,
     require_named,
+    run_seed,
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed, telling_of_made_ids
@@ -109,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
         with closing(Session(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])
             session.start()
-            keeping.begins()
+            keeping.begins(left=session.first < session.count)
             values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:
@@ -177,7 +178,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "what fetch ops name, else what no op takes)",
     )
     group.add_argument(
-        "--seed", type=whole, metavar="N", help="the seed of random numbers, in place of the program's own"
+        "--seed", type=run_seed, metavar="N", help="the seed of random numbers, in place of the program's own"
     )
     group.add_argument(
         "--max-turns",

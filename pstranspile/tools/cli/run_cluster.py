@@ -187,7 +187,7 @@ def _run(
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begins()
+        keeping.begins(left=(kept.first if kept else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):

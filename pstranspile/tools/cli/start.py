@@ -28,8 +28,8 @@ from pstranspile.tools.cli.common import (
     load_input,
     make_parser,
     require_named,
+    run_seed,
     seconds,
-    whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
 from pstranspile.tools.cli.report import Reported, status_of
@@ -265,7 +265,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
-    group.add_argument("--seed", type=whole, metavar="N", help="the seed of random numbers, the same on all machines")
+    group.add_argument(
+        "--seed", type=run_seed, metavar="N", help="the seed of random numbers, the same on all machines"
+    )
     group.add_argument(
         "--push-every",
         type=count,

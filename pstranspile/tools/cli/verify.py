@@ -20,11 +20,12 @@ def run(arguments: Sequence[str]) -> int:
     """Prints the findings of every input; 1 when one of them is an error."""
     parser = make_parser(
         "verify",
-        "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when "
-        "an earlier one has errors. Warnings leave the exit status at 0. Of a folder every machine's programs are "
-        "checked, and whether they fit together. What @startup leaves without a value is an error, as it is when the "
-        "program is compiled for servers; other commands take it for loaded. What else compile refuses "
-        "for servers is a warning, as one machine may run it, and with --strict ends in status 1.\n\n"
+        "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when\n"
+        "an earlier one has errors. Warnings leave the exit status at 0.\n\n"
+        "Of a folder every machine's programs are checked, and whether they fit together.\n\n"
+        "What @startup leaves without a value is an error, as it is when the program is compiled for servers;\n"
+        "other commands take it for loaded. What else compile refuses for servers is a warning, as one machine\n"
+        "may run it, and with --strict ends in status 1.\n\n"
         "docs/reference/diagnostics.md explains the codes.",
         ["net.ir", "main.pb --startup startup.pb", "out", "net.ir --sarif > findings.sarif"],
     )

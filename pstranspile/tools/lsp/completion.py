@@ -26,8 +26,8 @@ from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS, OpSchema, Slot
 from pstranspile.tools.lsp import hover as statement
 from pstranspile.tools.lsp.hover import Part, attribute_text, part_at, slot_meaning
-from pstranspile.tools.lsp.outline import Outline, piece_at, pieces
-from pstranspile.tools.lsp.values import Explained, Proposal, Span, Spot
+from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.values import Explained, Proposal, Span, Spot, piece_at, pieces
 
 TRIGGERS = ("%", "(", "{", "=", ":", "^", " ")
 """Characters after which an editor asks for completions by itself."""

@@ -9,8 +9,8 @@ from pstranspile.ir.text.literals import ATTR_KIND_TEXT, STORAGE_CLASSES, read_w
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
 from pstranspile.tools.lsp.names import Named, Placement, definitions, named_at, references, where
-from pstranspile.tools.lsp.outline import Declaration, Outline, Piece, piece_at
-from pstranspile.tools.lsp.values import Explained, Spot
+from pstranspile.tools.lsp.outline import Declaration, Outline
+from pstranspile.tools.lsp.values import Explained, Piece, Spot, piece_at
 
 START, DECLARATION, INPUTS, OUTPUTS, ATTRIBUTES, ROLE, ROLE_VARIABLES, HEAD, AFTER_OP = (
     "start",

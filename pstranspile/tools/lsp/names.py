@@ -12,8 +12,8 @@ from pstranspile.compiler.job.file import job_of_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import EMPTY, Location, Module
 from pstranspile.ir.text.literals import name as written
-from pstranspile.tools.lsp.outline import Declaration, Outline, Piece, Section, piece_at, pieces, spans_of
-from pstranspile.tools.lsp.values import Hint, Refused, Span, Spot
+from pstranspile.tools.lsp.outline import Declaration, Outline, Section
+from pstranspile.tools.lsp.values import Hint, Piece, Refused, Span, Spot, piece_at, pieces, spans_of
 
 # The job of a program in an editor: its errors, and the places of the program's variables.
 
@@ -200,15 +200,20 @@ def _name(piece: Piece) -> str:
 
 
 def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
-    """The programs in which a name can mean the same variable: all of them if it is kept, else its own."""
+    """The programs in which a name can mean the same variable: all of them if it is kept, else its own. Blocks that a
+    wrong bracket or head has put outside of programs count as parts of theirs.
+    """
     declared = outline.declaration(named.name, named.span.line)
     here = outline.section_at(named.span.line)
     if here is None:
         return
     kept = declared is not None and declared.storage in ("param", "state")
+    end = -1
     for section in outline.sections:
-        if section.block < 0 and (kept or section.program == here.program):
-            yield section.first, section.last
+        if section.first > end:
+            end = section.last
+            if kept or section.program == here.program:
+                yield section.first, section.last
 
 
 def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[Span]:

@@ -8,7 +8,7 @@
       R.put(panel, R.el("p", null, "No run was made for this report. "), R.el("p", { class: "code" }, "pstranspile report INPUT ... --run --check -o report.html"));
       return;
     }
-    R.put(panel, R.el("p", null, `${R.plural(run.steps, "step")} on a cluster in one process${run.made ? ", of made data" : ""}. Time is counted in ticks of a virtual clock.`));
+    R.put(panel, R.el("p", null, `${run.fed ? `${run.steps} of ${run.fed} fed steps` : R.plural(run.steps, "step")} on a cluster in one process${run.made ? ", of made data" : ""}. Time is counted in ticks of a virtual clock.`));
     if (run.faults.length) R.put(panel, R.el("h3", null, "What went wrong"), R.el("ul", null, run.faults.map((text) => R.el("li", null, text))));
     if (run.unreached.length) R.put(panel, R.el("h3", null, "Not reached"), R.el("p", null, "Nothing came of these lines of the faults, so nothing is shown of them:"), R.el("ul", null, run.unreached.map((text) => R.el("li", { class: "code" }, text))));
     if (run.losses.length) R.put(panel, R.el("h3", null, "Losses"), curves(run.losses), values(run));
@@ -56,7 +56,8 @@
   // What else the check has tried: other orders of events, and what was to go wrong.
   function orders(check) {
     const [tried, different] = check.orders, told = [];
-    if (tried) told.push(different.length ? `${different.length} of ${tried} other orders of events end otherwise, the first with %${different[0][1]}.` : `${R.plural(tried, "other order")} of events ${tried === 1 ? "ends" : "end"} alike.`);
+    if (tried && check.replayed) told.push(`Each step was also held to the source in ${R.plural(tried, "other order")} of events; what is wrong there is in the report as text.`);
+    else if (tried) told.push(different.length ? `${different.length} of ${tried} other orders of events end otherwise, the first with %${different[0][1]}.` : `${R.plural(tried, "other order")} of events ${tried === 1 ? "ends" : "end"} alike.`);
     if (check.faults) told.push("It was also made with what goes wrong in this run; the report as text says what came of it.");
     return told.length ? R.el("p", null, told.join(" ")) : null;
   }

@@ -41,6 +41,8 @@ class RunOptions(NamedTuple):
     faults: Scenario | None = None
     record: Record | None = None
     """The record of an earlier run of processes, which is repeated with its own steps and seed."""
+    fed: int = 0
+    """The number of steps for which the rows that `feeds` were taken from suffice; 0 if it is that of `feeds`."""
 
 
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
@@ -76,8 +78,10 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
             programs=workload.given_turns,
             faults=options.faults,
         )
+    fed = options.fed or (0 if options.feeds is None else workload.feeds(options.feeds).steps or 0)
     return {
         "steps": steps,
+        "fed": fed if fed > steps else 0,
         "made": options.feeds is None,
         "losses": list(_losses(done)),
         **recorded(recorders[0], done.cluster),
@@ -190,6 +194,7 @@ def check_data(report: Report) -> dict[str, Any]:
         "verdicts": [_row(verdict) for verdict in report.verdicts],
         "causes": [list(cause) for cause in report.causes],
         "orders": [report.schedules, [[number, name] for number, name in report.schedule_differs]],
+        "replayed": report.replayed,
         "faults": report.faulty is not None,
     }
 

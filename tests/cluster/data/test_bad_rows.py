@@ -93,7 +93,7 @@ def test_rows_of_columns(tmp_path: Path):
     assert [(row.number, row.reason) for row in source.bad] == [
         (4, "a has no value"),
         (8, "ids has no value"),
-        (12, "ids has no value"),
+        (12, "a value in the list of ids is missing"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -146,3 +147,44 @@ def test_nothing_of_the_library_is_passed_on(text: str):
     assert "Expecting" not in said
     assert "char " not in said
     assert "sys." not in said
+
+
+def test_a_list_that_lacks_a_number_is_not_called_a_row_without_a_value(capsys: pytest.CaptureFixture[str]):
+    told = refusal("d.jsonl", '{"x": [1, null], "n": 1}\n', capsys)
+    assert told.endswith("the row can't be fed: a value in the list of x is missing")
+
+
+def test_truth_values_are_numbers_in_json_as_in_parquet(capsys: pytest.CaptureFixture[str]):
+    Path("d.jsonl").write_text('{"x": [1, 2], "n": true}\n{"x": [3, 4], "n": false}\n')
+    Path("e.jsonl").write_text('{"x": [1, 2], "n": 1}\n{"x": [3, 4], "n": 0}\n')
+    printed: list[str] = []
+    for name in ("d.jsonl", "e.jsonl"):
+        assert main(["run", "net.ir", "--feed", name, "--batch", "1"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_a_number_among_truth_values(capsys: pytest.CaptureFixture[str]):
+    told = refusal("d.jsonl", '{"x": [1, 2], "n": true}\n{"x": [3, 4], "n": 0}\n', capsys)
+    assert "n: 0 is not true or false, which the first line has there" in told
+
+
+def test_lists_of_lists_are_told_with_all_their_levels(capsys: pytest.CaptureFixture[str]):
+    told = refusal("d.jsonl", '{"x": [[1, 2], [3, 4]], "n": 1}\n', capsys)
+    assert told == "d.jsonl: error[data-column]: x is float32, the column x is list<item: list<item: float>>"
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_compressed_text_is_told_as_such(format: str, capsys: pytest.CaptureFixture[str]):
+    Path("d.gz").write_bytes(gzip.compress(b'{"x": [1, 2], "n": 1}\n'))
+    assert main(["run", "net.ir", "--feed", "d.gz", "--batch", "1", "--format", format]) == 1
+    told = capsys.readouterr().err
+    assert told == "d.gz: error[data-source]: this is a file compressed with gzip; decompress it first\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--batch", "5"]])
+def test_a_python_file_without_the_name_of_a_function(more: list[str], capsys: pytest.CaptureFixture[str]):
+    Path("slow.py").write_text("def rows():\n    yield {}\n")
+    assert main(["run", "net.ir", "--feed", "slow.py", *more]) == 2
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told == ("pstranspile run: error: slow.py is a Python script; --feed slow.py:NAME names a function of it")

@@ -203,7 +203,7 @@ def test_rows_of_python_are_divided(tmp_path: Path):
     [
         ({"dense": [1, 2], "click": 1}, "row 3 can't be fed: it has no ids"),
         ({"ids": [0.5], "dense": [1, 2], "click": 1}, "ids is int64 of dims [1]: 0.5 is no whole number"),
-        ({"ids": [1], "dense": [1], "click": 1}, "dense is float32 of dims [2]: cannot reshape"),
+        ({"ids": [1], "dense": [1], "click": 1}, "dense is float32 of dims [2]: the value has 1 number, a row takes 2"),
     ],
 )
 def test_rows_of_python_that_can_not_be_fed(row: dict[str, Any], told: str):

@@ -15,10 +15,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.autodiff import SGD, minimize
 from pstranspile.cluster.checkpoint.runs import newest
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.hosts import Host
+from pstranspile.ir.model import STARTUP
 from pstranspile.tools.cli.live_board import BARS
 from tests.cluster.data.tables import module, rows, write
 from tests.cluster.ray_cluster.books import Books
@@ -104,6 +107,19 @@ def test_rows_of_a_dataset(nodes: Any, data: ps.Data):
     fed = DatasetRows(dataset, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
     expected = ps.simulate(job(1), fed, fetch=LOSS)
     require_equal(launch(job(1), fed, fetch=LOSS, cpus=0.5), expected)
+
+
+def test_it_starts_where_one_machine_starts(nodes: Any):
+    """The initialiser of the weight has a seed of its own, the program has none."""
+    d = L.Draft()
+    x, y = L.data(d, "x", [-1, 4]), L.data(d, "y", [-1, 1])
+    weight = L.ParamAttr("w", initializer=L.Uniform(-0.5, 0.5, seed=5))
+    minimize(L.mean(L.square_error_cost(L.fc(x, 1, param_attr=weight), y)), SGD(0.05))
+    scope, still = ps.Scope(), {"x": np.zeros((1, 4, 4), "f4"), "y": np.zeros((1, 4, 1), "f4")}
+    ps.run(d.module()[STARTUP], scope=scope)
+    made = launch(ps.compile(d.module(), ps.Job(pservers=["a:1"], trainers=2)), still, cpus=0.5)
+    np.testing.assert_array_equal(made.parameters["w"], scope["w"])
+    assert repr(made) == "<Launched on Ray: 2 trainers, 1 step; 2 parameters>"
 
 
 def test_machines_are_seen_at_work(nodes: Any, data: ps.Data, tmp_path: Path):

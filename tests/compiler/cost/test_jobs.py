@@ -11,9 +11,10 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.autodiff import Adagrad, Adam, minimize
+from pstranspile.autodiff import Adagrad, Adam, LarsMomentum, minimize
 from pstranspile.cluster.machines.recorder import Recorder, traffic_of
 from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_text
+from pstranspile.compiler.cost.jobs import cost_under
 from pstranspile.compiler.job import job_warnings
 from pstranspile.runtime.run.step_feeds import inputs_of
 from pstranspile.tools.cli import main
@@ -190,6 +191,90 @@ def _recorded(compiled: ps.Compiled, steps: int) -> Recorder:
     return recorder
 
 
+def most(found: ps.PlanCost) -> tuple[float, int]:
+    """The bytes that the busiest machine moves, and the most memory of a machine."""
+    return max(each.moved for each in found.machines), max(each.held + each.peak for each in found.machines)
+
+
+def test_suggestions_lower_costs_and_hold_what_they_promise(tmp_path: Path):
+    given = job("RoundRobin", skewed(tmp_path), min_block_size=8192, batch_rows=64)
+    found = ps.suggest(net(), given)
+    assert (found.moved, found.memory) == most(ps.cost(ps.prepare(net(), given)))
+    same = "the same results (equal to one machine: always)"
+    settings = [("--pservers 4", {"pservers": 4}), ("--set split_method=cost", {"split_method": "cost"})]
+    settings.append(("--set min_block_size=512", {"min_block_size": 512}))
+    assert [(each.option, each.exactness) for each in found.suggestions] == [(option, same) for option, _ in settings]
+    for each, (_, changed) in zip(found.suggestions, settings, strict=True):
+        other = replace(given, **changed)
+        assert (each.moved, each.memory) == most(ps.cost(ps.prepare(net(), other)))
+        assert each.moved < 0.95 * found.moved or each.memory < 0.95 * found.memory
+        assert ps.check(net(), other, steps=2, batch=6).holds
+    assert found.tried[-2:] == ("--pservers 2", "--pservers 4")
+    assert repr(found) == f"<Suggestions for sync: 3 of {len(found.tried)} settings>"
+    assert ps.suggest(net(), given) == found
+
+
+def test_tables_that_trainers_receive_whole_may_be_looked_up_on_servers():
+    """Of 5740 rows of 32 bytes a trainer then holds none, and gets the 3 x 16 that it looks up, with their ids."""
+    module = ps.loads(ps.dumps(net()).replace(", remote_prefetch=true", ""))
+    found = ps.suggest(module, ps.Job(pservers=2, trainers=2, batch_rows=16))
+    best = found.suggestions[0]
+    assert best.option == "--set large_tables=embedding_0.w_0,embedding_1.w_0,embedding_2.w_0"
+    assert best.exactness.startswith("the same bits with SGD, Adagrad and lazy Adam; others no longer move rows")
+    dense, looked_up = 4 * (40 * 29 + 40 + 40 + 1), 3 * 16 * (8 * 4 + 8)
+    tables = ps.Job(pservers=2, trainers=2, batch_rows=16, large_tables=[f"embedding_{k}.w_0" for k in range(3)])
+    before, after = (
+        ps.cost(ps.prepare(module, each)).machines[0] for each in (replace(tables, large_tables=()), tables)
+    )
+    assert before.moved - after.moved == 32 * sum(ROWS) - looked_up
+    assert after.moved == 2 * (dense + looked_up)
+    assert best.moved < 0.2 * found.moved
+
+
+def test_costs_of_a_plan_with_large_tables_compare_with_themselves():
+    given = ps.Job(pservers=2, trainers=2, large_tables="embedding_2.w_0 enter_after=2", min_block_size=8)
+    compiled = ps.prepare(net(), given)
+    assert cost_under(compiled, ps.parse_plan(str(compiled.plan)), by_id=False) == ps.cost(compiled)
+    assert [part.rule for part in ps.why(compiled, "embedding_2.w_0").slices] == ["RoundRobin", "RoundRobin"]
+
+
+def test_costs_of_a_table_by_id_and_by_rows_compare():
+    module = ps.load(GOLDEN / "distributed_table.ir")
+    by_id, by_rows = (
+        ps.prepare(module, ps.Job(pservers=2, trainers=2, distributed_table=how)) for how in ("modulo", "rows")
+    )
+    assert cost_under(by_rows, ps.parse_plan(str(by_id.plan)), by_id=True) == ps.cost(by_id)
+    assert cost_under(by_id, ps.parse_plan(str(by_rows.plan)), by_id=False) == ps.cost(by_rows)
+
+
+def test_what_is_suggested_in_other_modes():
+    asynchronous = ps.suggest(net(), ps.Job(pservers=3, trainers=2, mode="async", batch_rows=8))
+    assert "(equal to one machine: with a single trainer;" in str(asynchronous)
+    alone = ps.suggest(net(), ps.Job(trainers=2, mode="ddp"))
+    assert (alone.suggestions, alone.tried) == ((), ())
+    assert "none of 0 settings lowers one of them by more than 5%" in str(alone)
+    elsewhere = ps.suggest(net(), ps.Job(pservers="a:1,b:1", trainers=2))
+    assert not [option for option in elsewhere.tried if option.startswith("--pservers")]
+
+
+def test_what_a_suggestion_changes_is_told():
+    """A slice of a parameter of LARS is updated by its own norm, so that other cuts give other results."""
+    model = L.Draft(seed=1)
+    hidden = L.fc(L.data(model, "x", [-1, 64]), 128, act="relu")
+    minimize(L.mean(L.fc(hidden, 1)), LarsMomentum(0.1))
+    found = ps.suggest(model.module(), ps.Job(pservers=2, trainers=2, batch_rows=4))
+    (size,) = (each for each in found.suggestions if "min_block_size" in each.option)
+    assert "is cut, and each server will use the norm of its own slice" in size.exactness
+
+
+def test_settings_that_the_job_can_not_have(tmp_path: Path):
+    given = job("RoundRobin", skewed(tmp_path), pservers=1, server_memory=1)
+    found = ps.suggest(_large(), replace(given, id_counts=""))
+    assert found.refused[0][0] == "--set split_method=cost"
+    assert "find no room on 1 server with server_memory 1 MiB" in found.refused[0][1]
+    assert "--set split_method=cost is refused: " in str(found)
+
+
 # The commands.
 
 
@@ -291,6 +376,75 @@ def test_the_command_sweeps(folder: Path, capfd: pytest.CaptureFixture[str]):
     assert [(row["trainers"], row["pservers"]) for row in rows] == [(2, 1), (2, 2), (2, 4)]
 
 
+def against(folder: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
+    """The status and the lines of `plan --against` for a folder that was compiled for three servers in turn."""
+    if not (folder / "out").exists():
+        assert main(["compile", "net.ir", *JOB[:6], "-o", "out"]) == 0
+    capfd.readouterr()
+    status = main(["plan", "net.ir", "--trainers", "2", "--against", "out", *words])
+    return status, capfd.readouterr().out.rstrip("\n").split("\n")
+
+
+def test_what_another_plan_changes_in_cost(folder: Path, capfd: pytest.CaptureFixture[str]):
+    before, after = (
+        ps.cost(ps.prepare(net(), ps.Job(pservers=count, trainers=2, min_block_size=8))) for count in (3, 2)
+    )
+    two = ["--pservers", "2", *JOB[4:6]]
+    status, plain = against(folder, capfd, *two)
+    _, lines = against(folder, capfd, *two, "--cost")
+    assert (status, lines[: len(plain)]) == (1, plain)
+    ratios = [found.of_mean(found.busiest) for found in (before, after)]
+    trainers = [found.machines[0] for found in (before, after)]
+    assert lines[len(plain) :] == [
+        "",
+        "cost of a step:",
+        f"~ the busiest server moves: {before.busiest.moved:,.0f} -> {after.busiest.moved:,.0f} bytes a step "
+        f"({after.busiest.moved / before.busiest.moved - 1:+.1%})",
+        f"~ the busiest server moves: {ratios[0]:.2f} -> {ratios[1]:.2f} of the mean "
+        f"({ratios[1] / ratios[0] - 1:+.1%})",
+        *(
+            f"~ server {one.endpoint} holds: {old.held:,} -> {new.held:,} bytes ({new.held / old.held - 1:+.1%})"
+            for one, old, new in zip(after.servers, before.machines[1:], after.machines[1:], strict=False)
+        ),
+        f"- server 127.0.0.1:6176 holds: {before.machines[3].held:,} bytes",
+        f"~ a trainer's messages: {trainers[0].messages:.0f} -> {trainers[1].messages:.0f} "
+        f"({trainers[1].messages / trainers[0].messages - 1:+.1%})",
+    ]
+    status, lines = against(folder, capfd, *two, "--cost", "--json")
+    held = json.loads("\n".join(lines))
+    assert (status, held["cost"]["before"]["servers"][0]["moved"]) == (1, before.servers[0].moved)
+    assert held["cost"]["after"]["machines"][0]["peak"] == trainers[1].peak
+    assert held["cost"]["changes"][0] == {
+        "figure": "the busiest server moves",
+        "before": before.busiest.moved,
+        "after": after.busiest.moved,
+        "unit": "bytes a step",
+    }
+    assert len(held["changes"]) == len(plain) - 1
+
+
+def test_costs_that_do_not_change_or_compare(folder: Path, capfd: pytest.CaptureFixture[str]):
+    same = against(folder, capfd, "--pservers", "3", *JOB[4:6], "--cost")
+    assert same == (0, ["no changes", "", "the cost of a step is the same"])
+    (folder / "net.ir").write_text(ps.dumps(net(Adam(0.01))))
+    status, lines = against(folder, capfd, "--pservers", "3", *JOB[4:6], "--cost")
+    assert (status, lines[0], lines[-2]) == (1, "~ the programs", "")
+    assert lines[-1] == "the programs differ, so that costs can't be compared: out does not have its source"
+    _, lines = against(folder, capfd, "--pservers", "3", *JOB[4:6], "--cost", "--json")
+    costs = json.loads("\n".join(lines))["cost"]
+    assert (costs["before"], costs["changes"], costs["after"]["mode"]) == (None, None, "sync")
+
+
+@pytest.mark.parametrize(
+    ("mode", "figure"), [("geo", "+ the busiest server moves"), ("ddp", "- the busiest server moves")]
+)
+def test_costs_of_another_mode(mode: str, figure: str, folder: Path, capfd: pytest.CaptureFixture[str]):
+    servers = ["--pservers", "3", *JOB[4:6]] if mode == "geo" else []
+    status, lines = against(folder, capfd, "--mode", mode, *servers, "--cost")
+    assert (status, lines[0]) == (1, f"~ mode: sync -> {mode}")
+    assert [line for line in lines if line.startswith(figure)]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -335,3 +489,16 @@ def test_ids_that_an_op_makes_are_not_counted(folder: Path, capfd: pytest.Captur
     assert "warning[id-counts]: lookup_table: the ids of %embedding_0.w_0 are not fed but made" in told
     assert "looks up no rows at ids that it is fed" in told
     assert not (folder / "ids.json").exists()
+
+
+def test_the_command_suggests(folder: Path, capfd: pytest.CaptureFixture[str]):
+    words = ["plan", "net.ir", "--pservers", "3", "--trainers", "2", "--suggest"]
+    assert main(words) == 0
+    found = ps.suggest(net(), ps.Job(pservers=3, trainers=2))
+    assert capfd.readouterr().out == f"{found}\n"
+    assert main([*words, "--json"]) == 0
+    held = json.loads(capfd.readouterr().out)
+    assert [each["option"] for each in held["suggestions"]] == [each.option for each in found.suggestions]
+    assert (held["moved"], held["memory"], held["tried"]) == (found.moved, found.memory, [*found.tried])
+    assert main([*words, "--cost"]) == 2
+    assert "--suggest is for a job whose settings vary" in capfd.readouterr().err

@@ -47,6 +47,15 @@ def edited(*changes: tuple[str, str]) -> Module:
     return parse(text, "edited.ir")
 
 
+def test_differences_print_as_the_command_shows_them():
+    a, b = edited(), edited(("{scale=0.5}", "{scale=0.25}"))
+    found = diff(a, b)
+    assert str(found) == f"{render(found)}1 difference (1 in ops): 1 line less, 1 more"
+    assert "-scale(X=%y) -> Out=%z {scale=0.5}" in str(found)
+    assert str(diff(a, a)) == "no differences"
+    assert diff(a, a) == ()
+
+
 def lines(a: Module, b: Module) -> list[str]:
     """The lines with a sign, each as `+text`."""
     return [f"{sign}{text}" for found in diff(a, b) for sign, text in found.lines if sign != " "]

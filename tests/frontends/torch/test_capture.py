@@ -128,10 +128,10 @@ def frozen():
         (frozen, ROW, "torch-optimizer", "none of the optimizer's parameters would be trained"),
         (lambda: Own(changed), ROW, "torch-export", "in a way that export doesn't follow, such as `.data`"),
         (
-            lambda: Own(lambda linear, x, y: ((linear(x) - y).square() * (1 / len(x))).sum()),
+            lambda: Own(lambda linear, x, y: ((linear(x) - y).square() * (len(x) % 2.5)).sum()),
             ROW,
             "torch-op",
-            "aten.mul.Tensor: it takes truediv, a number that is computed in a way that is not translated",
+            "aten.mul.Tensor: it takes mod, a number that is computed in a way that is not translated",
         ),
     ],
 )

@@ -200,3 +200,36 @@ def test_made_batches_keep_ids_that_stand_among_numbers():
 
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     assert pt.check(model, batch, loss=loss, optimizer=optimizer).equal
+
+
+class Rated(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.out(x).squeeze(-1)
+
+
+@pytest.mark.parametrize(("trainers", "told"), [(2, "3, 4"), (8, "0, 1, 1, 1, 1, 1, 1, 1")])
+def test_ranks_with_other_numbers_of_rows_are_the_cause(trainers, told):
+    """Each rank's mean counts the same, however few rows it has; no line of the model is to blame."""
+    torch.manual_seed(0)
+    model, batch = Rated(), (torch.randn(7, 3), torch.randn(7))
+    options = {"loss": lambda model, x, y: functional.mse_loss(model(x), y), "trainers": trainers, "batches": [batch]}
+    report = pt.check(model, batch, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), **options)
+    assert not report.equal
+    text = str(report)
+    assert f"different numbers of rows: {told}; each counts the same" in text
+    assert "instead: give batches of which every rank has as many rows as the others" in text
+    assert "no line was found" not in text
+    assert "--shares" not in text
+
+
+def test_ranks_with_other_numbers_of_rows_are_told_beside_a_line():
+    model, batch, options = checked(whole)
+    batch = tuple(tensor[:7] for tensor in batch)
+    report = pt.check(model, batch, batches=[batch], **options)
+    (cause,) = report.causes
+    assert cause.location.file == __file__
+    assert "different numbers of rows: 3, 4; each counts the same" in str(report)

@@ -32,6 +32,7 @@ def test_processes_train_as_the_simulation_does_and_the_weights_come_back(tmp_pa
     assert any((training.state[name] != before[name]).any() for name in before)
     done = launch(training, loader, resume=tmp_path / "kept")
     assert_trained(training, done, expected, since=3)
+    assert str(done).startswith("Launched: 2 trainers, ")
     training.write_back(model)
     other = clicks()[0]
     with torch.no_grad():

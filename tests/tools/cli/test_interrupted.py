@@ -205,6 +205,10 @@ def test_a_run_that_goes_on_and_keeps_nothing_says_so(
     assert main([*command, "--resume", "kept", "--save", "a.npz"]) == 0
     assert main([*command, "--resume", "kept", "--checkpoint", "kept"]) == 0
     assert "nothing is kept" not in capsys.readouterr().err
+    assert main([*command, "--resume", "kept"]) == 0
+    again = capsys.readouterr().err
+    assert "nothing is left to do" in again
+    assert "nothing is kept" not in again
 
 
 def test_an_interrupt_that_is_lost_comes_again(tmp_path: Path):

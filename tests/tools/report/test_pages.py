@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pstranspile import Job, compile, loads
@@ -179,6 +180,31 @@ def test_the_check_of_a_page_tries_other_orders_and_what_goes_wrong(tmp_path: Pa
     check = data_of(page.read_text())["check"]
     assert (check["orders"], check["faults"]) == ([2, []], True)
     assert "2 schedules end bitwise equal" in check["text"]
+
+
+def test_a_page_says_of_how_many_fed_steps_it_is(tmp_path: Path):
+    (tmp_path / "net.ir").write_text(REGRESSION)
+    x = np.random.default_rng(0).random((9, 4, 1000), "float32")
+    np.savez(tmp_path / "nine.npz", x=x, y=x[:, :, :20])
+    small = [str(ROOT / "examples" / "linear_regression.ir"), "--pservers", "1", "--trainers", "2"]
+    (tmp_path / "rows.csv").write_text(",".join([*(f"x{i}" for i in range(13)), "y"]) + f"\n{'1,' * 13}1" * 20 + "\n")
+    rows = [str(tmp_path / "rows.csv"), "--columns", "x=x*", "--batch", "4", "--epochs", "2"]
+    arrays = [str(tmp_path / "net.ir"), "--pservers", "1", "--trainers", "2", "--feed", str(tmp_path / "nine.npz")]
+    for given, told in (([*small, "--feed", *rows], (5, 10)), (arrays, (5, 9)), ([*arrays, "--steps", "9"], (9, 0))):
+        page = tmp_path / "page.html"
+        assert main(["report", *given, "--check", "-o", str(page)]) == 0
+        data = data_of(page.read_text())
+        assert (data["run"]["steps"], data["run"]["fed"]) == told
+        assert (f"{told[0]} of {told[1]} fed steps" in data["check"]["text"]) == bool(told[1])
+
+
+def test_other_orders_of_a_mode_that_waits_for_nobody(tmp_path: Path):
+    (tmp_path / "net.ir").write_text(REGRESSION)
+    given = [str(tmp_path / "net.ir"), "--pservers", "1", "--trainers", "2", "--mode", "async"]
+    assert main(["report", *given, "--check", "--schedules", "2", "-o", str(tmp_path / "page.html")]) == 0
+    check = data_of((tmp_path / "page.html").read_text())["check"]
+    assert (check["orders"], check["replayed"]) == ([2, []], True)
+    assert "the same holds in 2 other schedules" in check["text"]
 
 
 def test_every_table_of_a_run_has_the_same_order(folder: Path):

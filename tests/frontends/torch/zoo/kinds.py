@@ -1,9 +1,9 @@
 """All setups of the zoo, by kind."""
 
-from tests.frontends.torch.zoo import contrast, norms, plain, statistics, tokens, weights
+from tests.frontends.torch.zoo import contrast, norms, plain, selections, statistics, tokens, weights
 from tests.frontends.torch.zoo.setups import CASES
 
-KINDS = (tokens, weights, contrast, norms, statistics, plain)
+KINDS = (tokens, weights, contrast, norms, statistics, plain, selections)
 """The modules that list setups."""
 
 __all__ = ["CASES", "KINDS"]

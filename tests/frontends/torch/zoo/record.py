@@ -72,7 +72,9 @@ def trained(case, rank=None):
         setup.optimizer.zero_grad()
         batch = wide(batch)
         run(batch if rank is None else share(batch, rank)).backward()
-        if clip is not None:
+        if clip is not None and hasattr(clip, "high"):
+            torch.nn.utils.clip_grad_value_(model.parameters(), clip.high)
+        elif clip is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip.max_norm)
         setup.optimizer.step()
         if schedule is not None:

@@ -1,0 +1,71 @@
+"""Functions of torch that its export can't trace, and distributions, which it can trace without their checks."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+from torch import distributions  # noqa: E402
+
+import pstranspile.torch as pt  # noqa: E402
+from pstranspile.ir.diagnostics import DiagnosticError  # noqa: E402
+from tests.frontends.torch.beside import trained  # noqa: E402
+
+
+def frequencies(x):
+    return (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+
+
+WRITTEN = {
+    "bincount": lambda made, x: (torch.bincount(frequencies(x), minlength=4) * made[:, :1]).sum(),
+    "bincount of weights": lambda made, x: torch.bincount(frequencies(x), x[:, 2].abs(), 4).square().sum() * made.sum(),
+    "bincount as a method": lambda made, x: frequencies(x).bincount(minlength=3)[1] * made.mean(),
+    "cov": lambda made, x: torch.cov(made.T).square().sum(),
+    "cov of one": lambda made, x: made[:, 0].cov(),
+    "cov without a correction": lambda made, x: torch.cov(made.T, correction=0)[0, 1],
+    "corrcoef": lambda made, x: torch.corrcoef(torch.cat([made, x], 1).T)[0, 2:].sum(),
+    "corrcoef as a method": lambda made, x: made.T.corrcoef()[0, 1],
+    "pdist": lambda made, x: torch.pdist(made).mean(),
+    "pdist of another norm": lambda made, x: torch.nn.functional.pdist(made, p=1).square().mean(),
+    "categorical": lambda made, x: (
+        (one := distributions.Categorical(logits=made)).log_prob((x[:, 0] > 0).long()).mean() + one.entropy().mean()
+    ),
+    "normal": lambda made, x: distributions.Normal(made, made.exp()).log_prob(x[:, :2]).mean(),
+    "independent": lambda made, x: (
+        distributions.Independent(distributions.Normal(made, 1.0), 1).log_prob(x[:, :2]).sum()
+    ),
+    "bernoulli": lambda made, x: distributions.Bernoulli(logits=made).log_prob((x[:, :2] > 0).to(made)).mean(),
+    "divergence": lambda made, x: distributions.kl_divergence(
+        distributions.Normal(made, made.exp()), distributions.Normal(0.0, 1.0)
+    ).mean(),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_it_is_what_torch_makes(name):
+    torch.manual_seed(1)
+    said = WRITTEN[name]
+    made = trained(torch.nn.Linear(4, 2), lambda: (torch.randn(8, 4),), lambda model, x: said(model(x), x), count=3)
+    assert made.losses_apart() < 1e-9
+    assert made.apart() < 1e-9
+
+
+def test_torch_has_its_own_functions_afterwards():
+    places = [(kind, name) for kind in (torch, torch.Tensor) for name in ("bincount", "cov", "corrcoef", "pdist")]
+    before = [kind.__dict__.get(name) for kind, name in places]
+    checks = distributions.Distribution._validate_args
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pt.trace(model, torch.randn(8, 4), loss=lambda model, x: torch.cov(model(x).T).sum(), optimizer=optimizer)
+    assert [kind.__dict__.get(name) for kind, name in places] == before
+    assert distributions.Distribution._validate_args == checks
+
+
+def test_a_count_of_as_many_numbers_as_there_are_is_refused():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(DiagnosticError, match=r"test_written\.py:\d+:\d+: error\[torch-op\]: aten.bincount"):
+        pt.trace(
+            model,
+            torch.randn(8, 4),
+            loss=lambda model, x: (torch.bincount(frequencies(x)) * model(x).mean()).sum(),
+            optimizer=optimizer,
+        )
