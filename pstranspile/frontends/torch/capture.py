@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
-from pstranspile.frontends.torch.definitions import DEFINITIONS
+from pstranspile.frontends.torch.definitions import DEFINITIONS, as_written
 from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.observed import (
     Checks,
@@ -29,7 +29,6 @@ from pstranspile.frontends.torch.observed import (
 )
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments, user_place
-from pstranspile.frontends.torch.written import as_written
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 

@@ -19,8 +19,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import Dim, is_code
-from pstranspile.frontends.torch.numbers import fraction_of
-from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
+from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of, fraction_of
 from pstranspile.ir.types import DType
 
 # Functions of one value.

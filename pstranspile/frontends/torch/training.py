@@ -25,11 +25,10 @@ from pstranspile.frontends.torch.capture import (
     tensors_of,
     torch_library,
 )
-from pstranspile.frontends.torch.numbers import read_number
 from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
 from pstranspile.frontends.torch.refusals import line_of, require_own_loss, user_line, user_place
 from pstranspile.frontends.torch.stepping import TorchStep
-from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, reader_of
+from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, read_number, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import (
     Diagnostic,

@@ -64,6 +64,12 @@ def test_what_is_not_translated_is_refused_at_its_line(name):
         pt.check(model, batch, loss=loss, optimizer=optimizer)
 
 
+def test_a_loss_that_raises_on_wrong_data_is_translated():
+    model, loss, batch = refused.checked_variance()
+    report = pt.check(model, batch, loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    assert report.equal, report
+
+
 @pytest.mark.parametrize(
     "name", ["masked_mean", "masked_mean_of_sentences", "batch_norm", "in_batch_negatives", "adam"]
 )
