@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
+    from pstranspile.cluster.net.calibrate import calibrate
     from pstranspile.cluster.net.launch import launch
     from pstranspile.compiler.analysis import Facts, analyze
     from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.cost.jobs import PlanCost, Suggestions, Sweep, cost, suggest, sweep
+    from pstranspile.compiler.cost.profile import Profile
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.explain.placement import Placement, why
     from pstranspile.compiler.job import Job, JobError
@@ -69,6 +71,7 @@ _API = {
     "PlanCost": "compiler.cost.jobs:PlanCost",
     "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
+    "Profile": "compiler.cost.profile:Profile",
     "Placement": "compiler.explain.placement:Placement",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
@@ -81,6 +84,7 @@ _API = {
     "Sweep": "compiler.cost.jobs:Sweep",
     "Var": "ir.model:Var",
     "analyze": "compiler.analysis:analyze",
+    "calibrate": "cluster.net.calibrate:calibrate",
     "check": "proof.check:check",
     "compile": "compiler.compile:compile",
     "cost": "compiler.cost.jobs:cost",
@@ -138,6 +142,7 @@ __all__ = [
     "Plan",
     "PlanCost",
     "PlanFile",
+    "Profile",
     "Program",
     "Report",
     "Role",
@@ -149,6 +154,7 @@ __all__ = [
     "Sweep",
     "Var",
     "analyze",
+    "calibrate",
     "check",
     "compile",
     "cost",

@@ -64,6 +64,7 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "save_feeds": (ps.save_feeds, {"path": "/proc/nowhere", "batches": [ONE]}),
     "save_variables": (ps.save_variables, {"program": MODULE.main, "scope": {}, "target": "/proc/nowhere"}),
     "simulate": (ps.simulate, {"result": COMPILED}),
+    "calibrate": (ps.calibrate, {}),
     "suggest": (ps.suggest, {"module": MODULE, "job": JOB}),
     "sweep": (ps.sweep, {"module": MODULE, "job": JOB}),
     "verify": (ps.verify, {"module": MODULE}),

@@ -30,11 +30,10 @@ from pstranspile.ir.text.diagnose import _name_before
 from pstranspile.ir.text.statement import _STRING
 from pstranspile.tools.cli import main
 from pstranspile.tools.lsp import names
-from pstranspile.tools.lsp.colours import tokens
 from pstranspile.tools.lsp.completion import _GIVEN, complete
 from pstranspile.tools.lsp.hover import hover
 from pstranspile.tools.lsp.names import definitions, named_at, references, rename
-from pstranspile.tools.lsp.outline import Outline, symbols
+from pstranspile.tools.lsp.outline import Outline, symbols, tokens
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.server import fixes
 from pstranspile.tools.lsp.values import Spot

@@ -115,6 +115,7 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "pserver": ("text", COMPILED.pserver),
     "check": ("module", lambda value: check(value, JOB)),
     "cost": ("compiled", ps.cost),
+    "calibrate": ("None", lambda value: ps.calibrate(tell=value)),
     "why": ("compiled", lambda value: ps.why(value, "w")),
     "why, variable": ("text", lambda value: ps.why(COMPILED, value)),
     "suggest": ("module", lambda value: ps.suggest(value, JOB)),

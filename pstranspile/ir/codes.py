@@ -51,6 +51,7 @@ OwnCode = Literal[
     "collective-sparse",
     "collective-undeclared",
     "collective-unsummed",
+    "cost-profile",
     "data-carried",
     "data-column",
     "data-empty",

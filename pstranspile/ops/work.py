@@ -13,13 +13,16 @@ output; one that only moves numbers, or makes them without arithmetic, has none.
 has, for each gradient that it makes of the inputs in `factors`, as many operations as the op that it belongs to.
 
 Dims of -1 have to be replaced by numbers first. Types that are not known count nothing.
+
+Every op belongs to a family of ops whose time grows alike with their operations and bytes. A work rule states that of
+its ops; it follows from the declaration of all others, and of some from the types of their values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
@@ -33,20 +36,50 @@ WorkRule: TypeAlias = Callable[[Op, Types], float]
 """A function from an op and the types of its inputs and outputs, by slot, to its number of operations."""
 
 
+Family: TypeAlias = Literal[
+    "products",
+    "convolutions",
+    "recurrent",
+    "lookups",
+    "updates",
+    "sparse_updates",
+    "reductions",
+    "moved",
+    "elementwise",
+    "messages",
+]
+"""The ops whose time grows alike with their operations and bytes.
+
+"products", "convolutions", "recurrent": products of matrices, of windows, and of one row of a sequence after the
+other. "lookups": rows of tables that are read by id, and their gradients. "updates": optimizers; "sparse_updates":
+those of single rows. "reductions": ops that read many more numbers than they write. "moved": ops whose numbers are
+those of their inputs. "messages": ops that communicate, whose time is that of their messages. "elementwise": all
+others.
+"""
+
+FAMILIES: tuple[Family, ...] = get_args(Family)
+"""All families."""
+
+REDUCED = 4
+"""The least number of bytes that a reduction reads for each byte that it writes."""
+
+
 class _Stated(NamedTuple):
     """The rule of an op type. The gradient of each input slot in `factors` costs as much as the op."""
 
     rule: WorkRule
     factors: tuple[str, ...]
+    family: Family
 
 
 _RULES: dict[str, _Stated] = {}
 
 
-def work_rule(*op_types: str, factors: str = "X Y") -> Callable[[WorkRule], WorkRule]:
+def work_rule(*op_types: str, factors: str = "X Y", family: Family = "elementwise") -> Callable[[WorkRule], WorkRule]:
     """Registers the decorated function as the work rule of these op types.
 
-    `factors` names the input slots whose gradients cost as much as the op itself.
+    `factors` names the input slots whose gradients cost as much as the op itself. `family` is that of the op types and
+    of their gradients.
     """
 
     def register(rule: WorkRule) -> WorkRule:
@@ -54,7 +87,7 @@ def work_rule(*op_types: str, factors: str = "X Y") -> Callable[[WorkRule], Work
             if op_type in _RULES:
                 raise ValueError(f"op type {op_type} has two work rules")
             require_own(op_type, "a work rule", rule.__module__)
-            _RULES[op_type] = _Stated(rule, tuple(factors.split()))
+            _RULES[op_type] = _Stated(rule, tuple(factors.split()), family)
         return rule
 
     return register
@@ -88,6 +121,32 @@ def operations(op: Op, inputs: Types, outputs: Types) -> float:
     if facts.numbers in ("moved", "in_order") or facts.communicates or facts.looks_up or not op.inputs:
         return 0.0
     return float(max((elements(types, slot) for types in (inputs, outputs) for slot in types), default=0))
+
+
+def family_of(op_type: str) -> Family:
+    """The family of an op type, whatever its inputs."""
+    facts, schema = facts_of(op_type), schema_of(op_type)
+    if facts.communicates:
+        return "messages"
+    if schema is not None and schema.is_optimizer:
+        return "updates"
+    if facts.looks_up or facts.sparse_gradient:
+        return "lookups"
+    stated = _RULES.get(op_type) or (_RULES.get(schema.forward) if schema is not None else None)
+    if stated is not None:
+        return stated.family
+    numbers = (facts.numbers, facts_of(schema.forward).numbers if schema is not None and schema.forward else "")
+    return "moved" if {*numbers} & {"moved", "in_order"} else "elementwise"
+
+
+def family_with(op: Op, inputs: Types, outputs: Types, *, sparse: bool = False) -> Family:
+    """The family of an op whose inputs and outputs have these types. `sparse`: some input has rows of a table alone."""
+    family = family_of(op.type)
+    if family == "updates" and sparse:
+        return "sparse_updates"
+    if family == "elementwise" and _size(inputs) >= REDUCED * _size(outputs) > 0:
+        return "reductions"
+    return family
 
 
 def _of_rule(schema: OpSchema, rule: WorkRule, op: Op, types: Types) -> float:

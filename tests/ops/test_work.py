@@ -8,7 +8,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
-from pstranspile.ops.work import operations, touched, work_rule
+from pstranspile.ops.work import FAMILIES, family_of, operations, touched, work_rule
 
 ONE, TWO = Ints((1, 1)), Ints((2, 2))
 
@@ -89,3 +89,21 @@ def test_every_optimizer_has_a_rule():
 def test_a_second_rule_is_refused():
     with pytest.raises(ValueError, match="op type mul has two work rules"):
         work_rule("mul")(lambda _op, _types: 1.0)
+
+
+def test_every_op_type_has_a_family():
+    found = {op_type: family_of(op_type) for op_type in all_schemas()}
+    assert {*found.values()} == {*FAMILIES} - {"sparse_updates", "reductions"}  # by the types of values
+    for op_type, family in {
+        "mul": "products",
+        "mul_grad": "products",
+        "conv2d_grad": "convolutions",
+        "lstm": "recurrent",
+        "lookup_table_grad": "lookups",
+        "adam": "updates",
+        "reshape2_grad": "moved",
+        "send": "messages",
+        "relu": "elementwise",
+        "softmax_with_cross_entropy": "elementwise",
+    }.items():
+        assert found[op_type] == family

@@ -5,13 +5,25 @@ for other plans, several numbers of machines, and other settings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
+from pstranspile.compiler.cost.profile import Link, Profile, Profiles, parse_link, read_profiles
+from pstranspile.compiler.cost.seconds import (
+    Exchange,
+    Flow,
+    JobSeconds,
+    Work,
+    flows_of,
+    job_seconds,
+    seconds_json,
+    seconds_rows,
+    shown,
+)
 from pstranspile.compiler.cost.steps import StepCost, step_cost
 from pstranspile.compiler.job import COST, DEFAULTS, MAX_MACHINES, Job, local_endpoints
 from pstranspile.compiler.job.modes import settings_of
@@ -20,7 +32,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, she
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Op, Program, TensorType
 from pstranspile.ops import facts_of
-from pstranspile.ops.attributes import strings_attr
+from pstranspile.ops.attributes import int_attr, strings_attr
 from pstranspile.ops.work import bytes_of
 
 if TYPE_CHECKING:
@@ -64,6 +76,7 @@ class PlanCost:
 
     `counted_ids`: the job names counts of its ids; otherwise all rows of a table are assumed to be equally frequent.
     `servers` is empty in modes without servers. `machines` has the trainers, which are alike, as one, then the servers.
+    `seconds` says how long a step takes, if profiles of the machines were given. `work` is what it is reckoned from.
     """
 
     plan: Plan
@@ -72,6 +85,8 @@ class PlanCost:
     servers: tuple[ServerCost, ...]
     machines: tuple[MachineCost, ...] = ()
     loops: int = 0
+    seconds: JobSeconds | None = None
+    work: Work | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         """`<PlanCost of <Plan ...>: the busiest server moves 1.02 of the mean>`."""
@@ -100,19 +115,51 @@ class PlanCost:
 
 
 @checked
-def cost(compiled: Compiled) -> PlanCost:
+def cost(
+    compiled: Compiled,
+    *,
+    profile: Profile | Profiles | str | None = None,
+    link: str | None = None,
+    processors: int | None = None,
+) -> PlanCost:
     """The cost of a compiled job's plan in a step; in mode geo, what machines exchange is that of an exchange.
 
-    Raises DiagnosticError for a file of counts that can't be used, and at an op that can't work on a batch of so many
-    rows.
+    With the `profile` of its machines (that of `calibrate`, a file, or `trainers=FILE,servers=FILE`), also how long a
+    step takes. `link` is the link of each machine, such as "1Gb,200us" (default: that of the profile, inside a host);
+    `processors` is how many the host has on which all machines run (None: each has a host of its own).
+
+    Raises DiagnosticError for a file of counts or a profile that can't be used, and at an op that can't work on a batch
+    of so many rows; ValueError for a link that is none, and for `link` or `processors` without `profile`.
     """
     expect(compiled, Compiled, "cost", "Compiled")
     plan, job = compiled.plan, compiled.job
     counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
     rows = job.batch_rows if job is not None else DEFAULTS["batch_rows"]
     found = cost_of(plan, compiled.source.main, rows, counts)
-    machines, loops = _machines(compiled, found, counts)
-    return PlanCost(plan, rows, counts is not None, found.servers, machines, loops)
+    machines, loops, work = _machines(compiled, found, counts)
+    timing = timing_of(profile, link, processors)
+    seconds = job_seconds(plan, work, rows, *timing) if timing is not None else None
+    return PlanCost(plan, rows, counts is not None, found.servers, machines, loops, seconds, work)
+
+
+def timing_of(
+    profile: Profile | Profiles | str | None, link: str | None, processors: int | None
+) -> tuple[Profiles, Link, int | None] | None:
+    """The profiles and the link that are asked for, and the processors that all machines share; None if no profile is.
+
+    Raises DiagnosticError and ValueError as `cost` does.
+    """
+    if profile is None:
+        if link is not None or processors is not None:
+            raise ValueError(f"{'link' if link is not None else 'processors'} needs a profile, which has seconds")
+        return None
+    if processors is not None:
+        expect_number(processors, "cost", "a number of processors", least=1)
+    profiles = read_profiles(profile) if isinstance(profile, str) else profile
+    profiles = Profiles(profiles, profiles) if isinstance(profiles, Profile) else profiles
+    wire = profiles.servers.wire
+    inside = Link(wire.bytes_per_second, wire.latency)
+    return profiles, inside if link is None else parse_link(link, inside.latency), processors
 
 
 def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | None) -> PlanCost:
@@ -149,8 +196,12 @@ def moved_of(
     )
 
 
-def _machines(compiled: Compiled, found: PlanCost, counts: IdCounts | None) -> tuple[tuple[MachineCost, ...], int]:
-    """The cost of a trainer and of each server, and the number of loops that are counted as one round."""
+def _machines(
+    compiled: Compiled, found: PlanCost, counts: IdCounts | None
+) -> tuple[tuple[MachineCost, ...], int, Work]:
+    """The cost of a trainer and of each server, the number of loops that are counted as one round, and what a step's
+    seconds are reckoned from.
+    """
     plan, rows = compiled.plan, found.batch_rows
     elsewhere = {parameter.name for parameter in plan.parameters if parameter.prefetched}
     elsewhere |= {plan.table.name} if plan.table is not None else set()
@@ -158,17 +209,28 @@ def _machines(compiled: Compiled, found: PlanCost, counts: IdCounts | None) -> t
     step = step_cost(trainer, rows, example=compiled.source.example, held_rows=dict.fromkeys(elsewhere, 0))
     moved = sum(server.moved for server in found.servers) / plan.trainers
     messages = float(sum(_messages(op) for op in trainer.main_block.ops))
-    if not plan.pservers:
+    flows: tuple[Flow, ...] = ()
+    reduced = Exchange()
+    if plan.pservers:
+        lookups = lookups_of(compiled.source.main, rows)
+        flows = flows_of(plan, trainer, lambda each: moved_of(each, lookups, rows, counts))
+    else:
         moved, messages = _of_collectives(trainer, plan.trainers)
+        frames = min(messages / 2, 2.0 * (plan.trainers - 1))
+        reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
+    steps, waits = [step], False
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
     loops = step.loops
     arriving = _rows_that_arrive(plan, compiled.source.main, rows, counts)
     for number, server in enumerate(found.servers):
         main = compiled.pserver(server.endpoint).main
         of_server = step_cost(main, rows, sparse_rows=arriving)
+        steps.append(of_server)
+        waits = waits or _waits(main)
         told = sum(_messages(op, server.endpoint) for op in trainer.main_block.ops) * plan.trainers
         machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, told))
-    return tuple(machines), loops
+    names = [machine.machine for machine in machines]
+    return tuple(machines), loops, Work(names, steps, flows, reduced, waits)
 
 
 def _cost(machine: str, count: int, step: StepCost, moved: float, messages: float) -> MachineCost:
@@ -186,6 +248,12 @@ def _messages(op: Op, endpoint: str = "") -> int:
         return 0
     names = (*strings_attr(op, "epmap"), *strings_attr(op, "endpoints"))
     return (2 if facts.receives else 1) * (names.count(endpoint) if endpoint else len(names))
+
+
+def _waits(server: Program) -> bool:
+    """Whether a server updates once in a step, when all trainers have sent their gradients."""
+    serving = [op for op in server.main_block.ops if facts_of(op.type).communicates == "server"]
+    return any(int_attr(op, "distributed_mode") == 0 for op in serving)
 
 
 def _of_collectives(program: Program, trainers: int) -> tuple[float, float]:
@@ -257,6 +325,8 @@ def cost_text(cost: PlanCost) -> str:
         for each in cost.machines
     ]
     lines += columns(machines) if cost.machines else []
+    if cost.seconds is not None:
+        lines = [cost.seconds.verdict, *lines, "", *columns(seconds_rows(cost.seconds))]
     if cost.loops:
         lines += ["", f"{counted(cost.loops, 'op')} of a trainer with a block, counted as if the block ran once"]
     return "\n".join(lines) + "\n"
@@ -281,6 +351,7 @@ def cost_json(cost: PlanCost) -> dict[str, Any]:
         "servers": [{**server._asdict(), "of_mean": cost.of_mean(server)} for server in cost.servers],
         "machines": [machine._asdict() for machine in cost.machines],
         "loops": cost.loops,
+        **({"seconds": seconds_json(cost.seconds)} if cost.seconds is not None else {}),
     }
 
 
@@ -385,7 +456,7 @@ class SweepRow(NamedTuple):
     `server_held` is the most that a server holds between steps, `server_peak` the most of its other values at one time.
     `trainer_moved`, `trainer_held` and `trainer_peak` are those of a trainer, `messages` those that it sends and gets.
     `is_knee`: the fewest servers, for this number of trainers, beyond which the next number of servers lowers the bytes
-    of the busiest one by less than 5 %.
+    of the busiest one by less than 5 %. With a profile, `seconds` has how long a step takes.
     """
 
     trainers: int
@@ -399,6 +470,7 @@ class SweepRow(NamedTuple):
     trainer_peak: int
     messages: float
     is_knee: bool = False
+    seconds: JobSeconds | None = None
 
 
 @checked
@@ -424,9 +496,18 @@ class Sweep:
 
 @checked
 def sweep(
-    module: Module, job: Job, *, pservers: Iterable[int] | None = None, trainers: Iterable[int] | None = None
+    module: Module,
+    job: Job,
+    *,
+    pservers: Iterable[int] | None = None,
+    trainers: Iterable[int] | None = None,
+    profile: Profile | Profiles | str | None = None,
+    link: str | None = None,
+    processors: int | None = None,
 ) -> Sweep:
     """The cost of a step for these numbers of machines; numbers that are not given are those of the job.
+
+    `profile`, `link` and `processors` are those of `cost`, and give the seconds of a step.
 
     Raises DiagnosticError as `compile` and `cost` do, JobError for a mode that can't have such numbers, and ValueError
     for numbers below 1 and for more than 10,000 combinations.
@@ -440,15 +521,21 @@ def sweep(
     if len(served) * len(trained) > MOST:
         raise ValueError(f"sweep: {len(served) * len(trained):,} combinations; at most {MOST:,} are compared")
     rows: list[SweepRow] = []
+    timing = timing_of(profile, link, processors)
     for number in trained:
-        rows += _with_knee([_row(module, job, servers, number) for servers in served])
+        rows += _with_knee([_row(module, job, servers, number, timing) for servers in served])
     return Sweep(job.mode, job.batch_rows, tuple(rows))
 
 
-def _row(module: Module, job: Job, pservers: int, trainers: int) -> SweepRow:
+def _row(
+    module: Module, job: Job, pservers: int, trainers: int, timing: tuple[Profiles, Link, int | None] | None
+) -> SweepRow:
     given = replace(job, pservers=pservers or (), trainers=trainers, trainer_endpoints=None)
     found = cost(prepare(module, given))
     trainer, *servers = found.machines
+    seconds = None
+    if timing is not None and found.work is not None:
+        seconds = job_seconds(found.plan, found.work, found.batch_rows, *timing)
     return SweepRow(
         trainers,
         pservers,
@@ -460,6 +547,7 @@ def _row(module: Module, job: Job, pservers: int, trainers: int) -> SweepRow:
         trainer.held,
         trainer.peak,
         trainer.messages,
+        seconds=seconds,
     )
 
 
@@ -478,7 +566,9 @@ def sweep_text(found: Sweep) -> str:
     """The rows as a table; a knee is marked with `*`."""
     has_servers = any(row.pservers for row in found.rows)
     head = ("servers", "busiest moves", "of the mean", "server holds", "server peak") if has_servers else ()
-    table = [("trainers", *head, "trainer moves", "messages", "trainer holds", "trainer peak", "")]
+    timed = any(row.seconds is not None for row in found.rows)
+    of_time = ("step", "rows a second", "machine-seconds for 1,000,000 rows", "bottleneck") if timed else ()
+    table = [("trainers", *head, "trainer moves", "messages", "trainer holds", "trainer peak", *of_time, "")]
     for row in found.rows:
         of_servers = (
             f"{row.pservers:,}",
@@ -495,6 +585,7 @@ def sweep_text(found: Sweep) -> str:
                 f"{row.messages:,.0f}",
                 f"{row.trainer_held:,}",
                 f"{row.trainer_peak:,}",
+                *(_timed(row.seconds) if row.seconds is not None else ()),
                 "*" if row.is_knee else "",
             )
         )
@@ -505,10 +596,24 @@ def sweep_text(found: Sweep) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _timed(seconds: JobSeconds) -> tuple[str, ...]:
+    """The last columns of a sweep with a profile: a step, rows a second, the price of rows, and the bottleneck."""
+    what = f"{seconds.machine or 'host'}, {seconds.part}"
+    return shown(seconds.step), f"{seconds.rows_per_second:,.0f}", f"{seconds.machine_seconds:,.1f}", what
+
+
 def sweep_json(found: Sweep) -> dict[str, Any]:
     """The sweep as JSON."""
-    rows = [row._asdict() for row in found.rows]
+    rows = [_row_json(row) for row in found.rows]
     return {"version": 1, "mode": found.mode, "batch_rows": found.batch_rows, "rows": rows}
+
+
+def _row_json(row: SweepRow) -> dict[str, Any]:
+    fields = {name: value for name, value in row._asdict().items() if name != "seconds"}
+    if row.seconds is None:
+        return fields
+    timed = {name: value for name, value in row.seconds._asdict().items() if name != "machines"}
+    return {**fields, "seconds": timed}
 
 
 # Settings that lower the cost of a job.

@@ -21,12 +21,12 @@ from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
-from pstranspile.ops.work import bytes_of, operations, touched
+from pstranspile.ops.work import Family, bytes_of, family_with, operations, touched
 
 
 class OpCost(NamedTuple):
     """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
-    writes, in all runs of its block.
+    writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does.
     """
 
     block: int
@@ -34,6 +34,8 @@ class OpCost(NamedTuple):
     type: str
     operations: float
     touched: float
+    runs: int
+    family: Family
 
 
 class StepCost(NamedTuple):
@@ -140,7 +142,9 @@ class _Step:
                 memory.at(number, max(map(self.block, inner), default=0))
             else:
                 work, moved = operations(op, inputs, outputs), touched(op, inputs, outputs)
-                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs))
+                sparse = any(name in self.sparse for name in op.input_names)
+                family = family_with(op, inputs, outputs, sparse=sparse)
+                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family))
             self._remember(memory, op, number, index)
         peak = self.peaks[index] = memory.peak(len(ops))
         return peak

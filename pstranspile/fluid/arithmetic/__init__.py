@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.arithmetic import float_functions, library_functions, product_order
+from pstranspile.fluid.arithmetic import float_functions, product_order
+from pstranspile.fluid.arithmetic.float_functions import cos as cos
 from pstranspile.fluid.arithmetic.float_functions import exp as exp
 from pstranspile.fluid.arithmetic.float_functions import log as log
 from pstranspile.fluid.arithmetic.float_functions import root
 from pstranspile.fluid.arithmetic.float_functions import shares_of_runs as shares_of_runs
+from pstranspile.fluid.arithmetic.float_functions import sin as sin
 from pstranspile.fluid.arithmetic.float_functions import sum_in_order as sum_over
 from pstranspile.fluid.arithmetic.float_functions import sum_runs as sum_runs
 from pstranspile.fluid.arithmetic.float_functions import tanh as tanh
 from pstranspile.fluid.arithmetic.float_functions import total as total
-from pstranspile.fluid.arithmetic.library_functions import cos as cos
-from pstranspile.fluid.arithmetic.library_functions import sin as sin
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.arithmetic import numpy as plain
 from pstranspile.runtime.values import Array
@@ -30,7 +30,7 @@ from pstranspile.runtime.values import Array
 NAME = "fluid"
 """The name of this arithmetic in options and checkpoints."""
 
-exp_of_each, log_of_each = library_functions.exp, library_functions.log
+exp_of_each, log_of_each = float_functions.library_exp, float_functions.library_log
 
 
 def fluid_arithmetic(chosen: bool = True) -> AbstractContextManager[None]:

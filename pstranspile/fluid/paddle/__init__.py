@@ -38,9 +38,9 @@ def _method(name: str) -> Any:
     """The function of 2.x behind a method of variables; None for other names."""
     from importlib import import_module
 
-    if name in ("get_value", "set_value"):
-        return getattr(import_module(f"{__name__}.values"), name)
     tensor = import_module(f"{__name__}.tensor")
+    if name in ("get_value", "set_value"):
+        return getattr(tensor, name)
     return tensor.function(name) if name in tensor.METHODS else None
 
 

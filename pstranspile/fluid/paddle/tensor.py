@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.fluid import layers
+from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.graph.variable import Variable, as_floats, last_op
 from pstranspile.fluid.layers.adapt import to_core, wrap
@@ -534,3 +535,27 @@ stanh std strided_slice subtract sum t tanh tanh_ tile topk trace transpose unbi
 unstack var where"""
 METHODS = frozenset(_METHODS.split())
 """The names of the functions that variables of 2.x have as methods."""
+
+
+# Methods of variables that read and set their values in a scope.
+
+
+def get_value(var: Any, scope: Any = None) -> Any:
+    """The tensor of a variable in a scope (default: the one in use). Raises ValueError if it has no value."""
+    held = (scope or global_scope()).find_var(var.name)
+    if held is None:
+        raise ValueError(f"{var.name} has no value in the scope: run the start-up program first")
+    return held.get_tensor()
+
+
+def set_value(var: Any, value: Any, scope: Any = None) -> None:
+    """Sets a variable in a scope (default: the one in use) to an array or a tensor.
+
+    Raises TypeError for other values, ValueError if the variable has no value yet, or one with other dims.
+    """
+    if not isinstance(value, np.ndarray) and not hasattr(value, "lod"):
+        raise TypeError(f"{var.name} is set to an array or a tensor, not to a {type(value).__name__}")
+    tensor, made = get_value(var, scope), np.array(value)
+    if made.shape != np.array(tensor).shape:
+        raise ValueError(f"{var.name} has the dims {[*np.array(tensor).shape]}, the value {[*made.shape]}")
+    tensor.set(made.astype(np.array(tensor).dtype, copy=False), None)

@@ -452,11 +452,17 @@ shape_rule("deformable_conv_grad", "deformable_conv_v1_grad")(gradient_types)
 # The work of convolutions: an addition and a multiplication for each weight that an element of the result has.
 
 
-@work_rule("conv2d", "depthwise_conv2d", "conv3d", "deformable_conv", "deformable_conv_v1", factors="Input Filter")
+@work_rule(
+    *("conv2d", "depthwise_conv2d", "conv3d", "deformable_conv", "deformable_conv_v1"),
+    factors="Input Filter",
+    family="convolutions",
+)
 def _conv_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "Output") * math.prod(one(types, "Filter").shape[1:])
 
 
-@work_rule("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose", factors="Input Filter")
+@work_rule(
+    "conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose", factors="Input Filter", family="convolutions"
+)
 def _transposed_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "Input") * math.prod(one(types, "Filter").shape[1:])

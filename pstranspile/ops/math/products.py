@@ -235,31 +235,31 @@ declare_gradient("fsp", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 # The work of products: an addition and a multiplication for each pair of factors.
 
 
-@work_rule("mul")
+@work_rule("mul", family="products")
 def _mul_work(op: Op, types: Types) -> float:
     columns = int_attr(op, "y_num_col_dims", 1)
     return 2.0 * elements(types, "X") * prod(one(types, "Y").shape[columns:])
 
 
-@work_rule("matmul")
+@work_rule("matmul", family="products")
 def _matmul_work(op: Op, types: Types) -> float:
     *rest, inner = one(types, "X").shape
     inner = rest[-1] if flag(op, "transpose_X") and rest else inner
     return 2.0 * elements(types, "Out") * inner
 
 
-@work_rule("bmm", "addmm")
+@work_rule("bmm", "addmm", family="products")
 def _batched_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "X") * one(types, "Y").shape[-1]
 
 
-@work_rule("bilinear_tensor_product", factors="X Y Weight")
+@work_rule("bilinear_tensor_product", factors="X Y Weight", family="products")
 def _bilinear_work(_op: Op, types: Types) -> float:
     slices, _, columns = one(types, "Weight").shape
     return 2.0 * slices * elements(types, "X") * columns + 2.0 * slices * one(types, "X").shape[0] * columns
 
 
-@work_rule("fsp")
+@work_rule("fsp", family="products")
 def _fsp_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "X") * one(types, "Y").shape[1]
 

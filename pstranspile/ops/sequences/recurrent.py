@@ -190,21 +190,21 @@ _GATES = 30.0
 """The operations of a step on each element of its state, besides products: gates, activations and sums."""
 
 
-@work_rule("gru", "lstm", factors="Input Weight")
+@work_rule("gru", "lstm", factors="Input Weight", family="recurrent")
 def _recurrent_work(_op: Op, types: Types) -> float:
     weight = one(types, "Weight").shape
     rows = one(types, "Input").shape[0]
     return rows * (2.0 * weight[0] * weight[1] + _GATES * weight[0])
 
 
-@work_rule("lstmp", factors="Input Weight")
+@work_rule("lstmp", factors="Input Weight", family="recurrent")
 def _projected_work(_op: Op, types: Types) -> float:
     weight, projection = one(types, "Weight").shape, one(types, "ProjWeight").shape
     rows = one(types, "Input").shape[0]
     return rows * (2.0 * prod(weight) + 2.0 * prod(projection) + _GATES * projection[0])
 
 
-@work_rule("gru_unit", factors="Input Weight")
+@work_rule("gru_unit", factors="Input Weight", family="products")
 def _gru_unit_work(_op: Op, types: Types) -> float:
     weight = one(types, "Weight").shape
     return one(types, "Input").shape[0] * (2.0 * prod(weight) + _GATES * weight[0])

@@ -259,11 +259,11 @@ def _tree_conv(_op: Op, types: Types) -> Types:
 # The work of convolutions over the rows of sequences.
 
 
-@work_rule("row_conv", factors="X Filter")
+@work_rule("row_conv", factors="X Filter", family="products")
 def _row_conv_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "X") * one(types, "Filter").shape[0]
 
 
-@work_rule("sequence_conv", factors="X Filter")
+@work_rule("sequence_conv", factors="X Filter", family="products")
 def _sequence_conv_work(_op: Op, types: Types) -> float:
     return 2.0 * one(types, "X").shape[0] * elements(types, "Filter")

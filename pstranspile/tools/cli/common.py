@@ -720,7 +720,7 @@ def _verified(module: Module, options: argparse.Namespace, job: Job | None) -> t
     """
     warnings = dict.fromkeys(_verify(module, options, job))
     if options.passes:
-        from pstranspile.tools.cli.plugins import run_passes
+        from pstranspile.compiler.pipeline import run_passes
 
         with quoting(module.source):
             module = run_passes(module, options.passes)

@@ -15,8 +15,7 @@ def run(arguments: Sequence[str]) -> int:
     """Prints name and purpose of every pass."""
     parser = make_parser("passes", DESCRIPTION, [""])
     parser.parse_args(arguments)
-    from pstranspile.compiler.pipeline import PASSES
-    from pstranspile.tools.cli.plugins import offered
+    from pstranspile.compiler.pipeline import PASSES, offered
 
     others = [(name, f"from {point.value}; runs first, with --pass {name}") for name, point in offered().items()]
     rows = [*others, *((step.name, step.doc) for step in PASSES)]

@@ -18,6 +18,7 @@ from pstranspile.tools.cli.common import (
     add_input,
     add_job,
     compiled,
+    count,
     files_read,
     job_words,
     load_with_job,
@@ -53,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.suggest and any(others):
         parser.error("--suggest is for a job whose settings vary; no -o, --against, --cost, --sweep, --why or --plan")
     numbers = _swept(parser, options)
+    _require_timing(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
     with errors_as_json(options.json):
@@ -92,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --config job.toml --against out --cost",
             "net.ir --config job.toml --suggest",
             "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
+            "net.ir --config job.toml --cost --profile host.json --link 1Gb,200us",
         ],
     )
     add_input(parser)
@@ -118,6 +121,23 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         help="print what a step costs with other numbers of machines instead of the plan: pservers=1..8 trainers=2,4,8",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="with --cost or --sweep: how long a step takes on machines with the profile that `calibrate` has written; "
+        "trainers=FILE,servers=FILE for two kinds of machines",
+    )
+    group.add_argument(
+        "--link",
+        metavar="RATE[,LATENCY]",
+        help="the link of each machine, such as 1Gb,200us or 125MB (default: the profile's, within a host)",
+    )
+    group.add_argument(
+        "--on-one-host",
+        metavar="N",
+        type=count,
+        help="all machines run on one host with N processors (default: each has a host of its own)",
     )
     group.add_argument(
         "--why",
@@ -150,7 +170,7 @@ def _plan(options: argparse.Namespace) -> int:
     if against is not None:
         return _print_changes(result, against, options)
     if options.cost:
-        return _print_cost(result, as_json=options.json)
+        return _print_cost(result, options)
     if options.json:
         text = json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars))
     else:
@@ -188,13 +208,37 @@ def _print_changes(result: Compiled, against: Mapping[str, Any], options: argpar
     return 1 if changes else 0
 
 
-def _print_cost(result: Compiled, *, as_json: bool) -> int:
+def _print_cost(result: Compiled, options: argparse.Namespace) -> int:
     """Prints what the plan of a job costs. Raises DiagnosticError."""
     from pstranspile.compiler.cost.jobs import cost, cost_json
 
-    found = cost(result)
-    sys.stdout.write(json_text(cost_json(found)) if as_json else f"{found}\n")
+    found = cost(result, **_timing(options))
+    sys.stdout.write(json_text(cost_json(found)) if options.json else f"{found}\n")
     return 0
+
+
+def _require_timing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Wrong usage for options about time where none is asked for, and for a link or profiles that are none."""
+    given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host}
+    for name, value in given.items():
+        if value is not None and not (options.cost or options.sweep):
+            parser.error(f"{name} needs --cost or --sweep, which print what a step costs")
+        if value is not None and options.profile is None:
+            parser.error(f"{name} needs --profile, which has the seconds of ops and messages")
+    if options.profile is not None:
+        from pstranspile.compiler.cost.profile import parse_link, profile_files
+
+        try:
+            profile_files(options.profile)
+            if options.link is not None:
+                parse_link(options.link)
+        except ValueError as problem:
+            parser.error(str(problem))
+
+
+def _timing(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `cost` and `sweep` for the seconds of a step."""
+    return {"profile": options.profile, "link": options.link, "processors": options.on_one_host}
 
 
 _NUMBERS = Pattern(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?")
@@ -218,9 +262,9 @@ def _swept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict
     if result:
         from pstranspile.compiler.cost.jobs import MOST
 
-        count = prod(len({*numbers}) for numbers in result.values())
-        if count > MOST:
-            parser.error(f"--sweep: {count:,} combinations; at most {MOST:,} are compared")
+        combinations = prod(len({*numbers}) for numbers in result.values())
+        if combinations > MOST:
+            parser.error(f"--sweep: {combinations:,} combinations; at most {MOST:,} are compared")
     return result
 
 
@@ -233,7 +277,7 @@ def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
     report(loaded.warnings, [loaded.module.source])
     from pstranspile.compiler.cost.jobs import sweep, sweep_json
 
-    found = sweep(loaded.module, loaded.job, **numbers)
+    found = sweep(loaded.module, loaded.job, **numbers, **_timing(options))
     sys.stdout.write(json_text(sweep_json(found)) if options.json else f"{found}\n")
     return 0
 

@@ -19,7 +19,6 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, ma
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
-from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
 from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job
 from pstranspile.tools.lsp.hover import hover
 from pstranspile.tools.lsp.names import (
@@ -33,7 +32,7 @@ from pstranspile.tools.lsp.names import (
     rename,
     uses,
 )
-from pstranspile.tools.lsp.outline import Outline, Symbol, symbols
+from pstranspile.tools.lsp.outline import MODIFIERS, TYPES, Outline, Symbol, Token, symbols, tokens
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.session import Documents, Edit, Frames, say, session_class
 from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places

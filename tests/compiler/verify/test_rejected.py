@@ -24,6 +24,7 @@ OTHER_INPUTS = {
     "job-": "tests/test_job.py",  # job files and options
     "plan-": "tests/compiler/plan",  # plan files
     "id-": "tests/compiler/cost",  # files of counts of ids
+    "cost-": "tests/compiler/cost",  # profiles of machines
     "usage": "tests/tools/cli",  # the command line itself
     "learning-rate": "tests/tools/cli/test_grad.py",  # an option of `grad`
     "folder-": "tests/compiler",  # folders of programs

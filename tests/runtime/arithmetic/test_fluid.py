@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, library_functions, product_order
+from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, product_order
 from pstranspile.fluid.arithmetic.float_functions import reciprocal_estimate, root_of_eights
 from pstranspile.fluid.arithmetic.product_order import in_sequence, product_in_order
 from pstranspile.frontends.program_desc import program_from_bytes
@@ -246,7 +246,8 @@ def test_recorded_function_is_exact(name: str):
 @pytest.mark.parametrize("name", ["exp", "log", "sin", "cos"])
 def test_functions_of_the_c_library(name: str):
     x, want = arrays("library")[f"{name}/x"], arrays("library")[f"{name}/y"]
-    np.testing.assert_array_equal(getattr(library_functions, name)(x), want)
+    of_library = getattr(float_functions, f"library_{name}" if name in ("exp", "log") else name)
+    np.testing.assert_array_equal(of_library(x), want)
     near = getattr(np, name)(x, dtype=np.float64).astype(np.float32)
     assert np.count_nonzero(near != want) < len(x) / 20
 
@@ -260,11 +261,13 @@ def test_exponentials_of_long_rows():
 def test_functions_of_the_c_library_at_their_ends():
     x = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 88.73, -104, -103, 1e-45, 130], np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
-        np.testing.assert_array_equal(library_functions.exp(x[:6]), np.array([np.inf, 0, np.nan, 1, 1, np.inf], "f4"))
-        np.testing.assert_array_equal(library_functions.log(x), np.log(x, dtype=np.float64).astype(np.float32))
-        assert np.isnan(library_functions.sin(x[:3])).all()
-        np.testing.assert_array_equal(library_functions.cos(x[3:5]), np.ones(2, np.float32))
-        np.testing.assert_array_equal(library_functions.sin(x[9:]), np.sin(x[9:], dtype=np.float64).astype(np.float32))
+        np.testing.assert_array_equal(
+            float_functions.library_exp(x[:6]), np.array([np.inf, 0, np.nan, 1, 1, np.inf], "f4")
+        )
+        np.testing.assert_array_equal(float_functions.library_log(x), np.log(x, dtype=np.float64).astype(np.float32))
+        assert np.isnan(float_functions.sin(x[:3])).all()
+        np.testing.assert_array_equal(float_functions.cos(x[3:5]), np.ones(2, np.float32))
+        np.testing.assert_array_equal(float_functions.sin(x[9:]), np.sin(x[9:], dtype=np.float64).astype(np.float32))
         found = float_functions.exp_by_table(np.array([0, -np.inf, np.nan, -104, -1e30], np.float32))
     np.testing.assert_array_equal(found, np.array([1, 0, np.nan, 0, 0], np.float32))
 

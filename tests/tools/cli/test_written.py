@@ -13,6 +13,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import CheckpointedRun
+from pstranspile.cluster.net import calibrate
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.tools.cli import VERBS, main, written
@@ -270,6 +271,7 @@ RUN = ["run", "net.ir", "--feed", "d.npz"]
 START = ["start", "out", "--role", "trainer_0", "--feed", "half.npz", "--steps", "1"]
 """A trainer beside a server of the same folder."""
 WRITTEN: dict[tuple[str, str], tuple[list[str], str]] = {
+    ("calibrate", "--output"): (["calibrate"], ": the profile of a host of "),
     ("compile", "--output"): (["compile", "net.ir", *JOB], ": the programs of 2 trainers, 1 server (sync)"),
     ("diff", "--html"): (["diff", "net.ir", "net.ir"], ": a page of the differences"),
     ("export", "--output"): (["export", "net.ir", "--to", "mlir"], ": MLIR: module.mlir"),
@@ -314,6 +316,7 @@ AS_IT_GOES = {
 READ = {
     *("--startup", "--meta", "--config", "--faults", "--feed", "--columns", "--init", "--check", "--plan", "--from"),
     *("--tls", "--resume", "--against", "--replay", "--begin", "--program", "--since", "--histogram", "--carried"),
+    "--profile",
 }
 """Options that name what is read."""
 
@@ -402,6 +405,7 @@ def test_every_option_that_writes_says_what_and_where(
     verb: str, option: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     _prepare(verb, option)
+    monkeypatch.setattr(calibrate, "FULL", calibrate.TINY)
     command, told = WRITTEN[verb, option]
     endings = {"--save": "a.npz", "--params": "a.npz", "--plot": "a.svg", "--chart": "a.svg", "--html": "a.html"}
     name = "a.html" if verb == "report" else endings.get(option, "a")

@@ -1,0 +1,246 @@
+"""What a machine needs for a step, in seconds: its profile, in a JSON file that `pstranspile calibrate` writes.
+
+    {
+      "version": 1,
+      "processors": 8,
+      "measured": {"arithmetic": "numpy", "numpy": "2.3.1", "python": "3.12.4", "pstranspile": "0.1.0"},
+      "step": 0.00012,
+      "update": 0.00015,
+      "ask": 3e-08,
+      "lookup": 2e-08,
+      "wire": {
+        "message": 2e-06, "message_of_rows": 8e-06, "frame": 3e-05, "byte": 4e-10,
+        "latency": 5e-05, "bytes_per_second": 2500000000.0
+      },
+      "families": [
+        {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10}
+      ]
+    }
+
+An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
+reads and writes. All seconds are of one processor, but for the latency of the link.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any, NamedTuple, cast
+
+from pstranspile.ir.diagnostics import DiagnosticError, error, listed
+from pstranspile.ir.json_text import json_text, told
+from pstranspile.ir.model import FrozenMap, Location
+from pstranspile.ir.patterns import Pattern
+from pstranspile.ir.reading import read_named
+from pstranspile.ops.work import FAMILIES, Family
+
+VERSION = 1
+"""The version of the format."""
+
+MOST_BYTES = 1 << 20
+"""The largest size of a profile, in bytes."""
+
+TIMED: tuple[Family, ...] = tuple(family for family in FAMILIES if family != "messages")
+"""The families whose ops take time by themselves; the time of messages is that of the wire."""
+
+
+class Rate(NamedTuple):
+    """The seconds of an op of a family: for each call, each floating-point operation and each byte that it touches."""
+
+    call: float
+    operation: float
+    byte: float
+
+    def seconds(self, calls: float, operations: float, touched: float) -> float:
+        """The seconds of so many calls that have these operations and touch these bytes together."""
+        return calls * self.call + operations * self.operation + touched * self.byte
+
+
+class Wire(NamedTuple):
+    """What messages cost.
+
+    `message`, `frame` and `byte` are seconds of a processor for each message, each frame, which carries the messages of
+    a turn, and each byte, at either end; `message_of_rows` those that a message with ids, or rows of a table, takes
+    besides. `latency` are the seconds from one end of the link to the other, and
+    `bytes_per_second` what it carries in each direction.
+    """
+
+    message: float
+    message_of_rows: float
+    frame: float
+    byte: float
+    latency: float
+    bytes_per_second: float
+
+
+class Profile(NamedTuple):
+    """What a machine needs for a step, in seconds. A frozen value.
+
+    `families` has the rates of all families of ops but "messages". `step` are the seconds of a trainer's step beside
+    its ops and messages, `update` those of a server's update; `ask` those of a trainer for a row that a server looks
+    up, `lookup` those of the server. `processors` is how many the host has, `measured` says with what it was measured.
+    """
+
+    processors: int
+    measured: Mapping[str, str]
+    step: float
+    update: float
+    ask: float
+    lookup: float
+    wire: Wire
+    families: Mapping[Family, Rate]
+
+    def __repr__(self) -> str:
+        """`<Profile: 8 processors, numpy>`."""
+        return f"<Profile: {self.processors} processors, {self.measured.get('arithmetic', 'unknown arithmetic')}>"
+
+
+def profile_text(profile: Profile) -> str:
+    """The profile as JSON."""
+    families = [{"family": family, **profile.families[family]._asdict()} for family in TIMED]
+    return json_text(
+        {
+            "version": VERSION,
+            "processors": profile.processors,
+            "measured": dict(sorted(profile.measured.items())),
+            "step": profile.step,
+            "update": profile.update,
+            "ask": profile.ask,
+            "lookup": profile.lookup,
+            "wire": profile.wire._asdict(),
+            "families": families,
+        }
+    )
+
+
+def read_profile(path: str) -> Profile:
+    """The profile in a file. Raises DiagnosticError (`cost-profile`, `input-unreadable`) with what is wrong."""
+    try:
+        data = read_named(path, MOST_BYTES)
+    except OSError as problem:
+        raise DiagnosticError([error("input-unreadable", problem.strerror or str(problem), Location(path))]) from None
+    try:
+        return _profile(json.loads(data))
+    except _Wrong as problem:
+        raise DiagnosticError([error("cost-profile", str(problem), Location(path))]) from None
+    except (ValueError, RecursionError) as problem:
+        raise DiagnosticError([error("cost-profile", told(problem), Location(path))]) from None
+
+
+class _Wrong(ValueError):
+    """A file is no profile, for the reason in the message."""
+
+
+def _profile(held: object) -> Profile:
+    if not isinstance(held, dict):
+        raise _Wrong("it holds no profile; `pstranspile calibrate` writes one")
+    fields = cast("dict[str, Any]", held)
+    if fields.get("version") != VERSION:
+        raise _Wrong(f"its version is {fields.get('version')!r}; {VERSION} is read")
+    processors, measured, families = (fields.get(name) for name in ("processors", "measured", "families"))
+    if not isinstance(processors, int) or isinstance(processors, bool) or processors < 1:
+        raise _Wrong("`processors` must be a whole number above 0")
+    if not isinstance(measured, dict) or not all(
+        isinstance(each, str) for each in cast("dict[str, object]", measured).values()
+    ):
+        raise _Wrong("`measured` must be an object of texts")
+    wire = fields.get("wire")
+    wire_fields = cast("dict[str, Any]", wire) if isinstance(wire, dict) else {}
+    if not isinstance(families, list):
+        raise _Wrong("`families` must be a list")
+    found = _families(cast("list[object]", families))
+    step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
+    of_wire = Wire(*_numbers(wire_fields, Wire._fields, "wire."))
+    said = FrozenMap(cast("dict[str, str]", measured))
+    return Profile(processors, said, step, update, ask, lookup, of_wire, found)
+
+
+_BY_NAME: Mapping[str, Family] = {family: family for family in TIMED}
+
+
+def _families(held: Iterable[object]) -> Mapping[Family, Rate]:
+    result: dict[Family, Rate] = {}
+    for each in held:
+        fields = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        name = _BY_NAME.get(str(fields.get("family")))
+        if name is None or name in result:
+            raise _Wrong(f"{json.dumps(fields.get('family'))[:60]} is no family of ops, or is there twice")
+        result[name] = Rate(*_numbers(fields, Rate._fields, f"{name}."))
+    missing = [family for family in TIMED if family not in result]
+    if missing:
+        raise _Wrong(f"families are missing: {listed(missing, 4)}")
+    return FrozenMap(result)
+
+
+def _numbers(held: Mapping[str, Any], names: Iterable[str], where: str) -> list[float]:
+    result: list[float] = []
+    for name in names:
+        value = held.get(name)
+        least = 1.0 if name == "bytes_per_second" else 0.0
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < least:
+            raise _Wrong(f"`{where}{name}` must be a number {'above' if least else 'of at least'} 0")
+        result.append(float(value))
+    return result
+
+
+# The link between machines, as it is asked for.
+
+
+class Link(NamedTuple):
+    """A link between machines: the bytes per second in each direction, and the seconds from one end to the other."""
+
+    bytes_per_second: float
+    latency: float
+
+
+_LINK = Pattern(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T)(b|B)(?:,([0-9]+(?:\.[0-9]+)?)(us|ms|s))?")
+_SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def parse_link(text: str, latency: float = 0.0) -> Link:
+    """A link as text: `1Gb,200us` is a rate per second, in bits (b) or bytes (B), and a latency. Without one, it has
+    this `latency`. Raises ValueError for another text.
+    """
+    match = _LINK.fullmatch(text)
+    rate = float(match[1]) * _SCALES[match[2]] / (8 if match[3] == "b" else 1) if match is not None else 0.0
+    if match is None or rate < 1 or rate > 1e18:
+        raise ValueError(f"{text!r} is no link, such as 1Gb,200us or 125MB: a rate per second, and a latency")
+    return Link(rate, float(match[4]) * _UNITS[match[5]] if match[4] else latency)
+
+
+# The profiles of a job's machines.
+
+
+class Profiles(NamedTuple):
+    """The profiles of a job's trainers and servers."""
+
+    trainers: Profile
+    servers: Profile
+
+
+def profile_files(text: str) -> tuple[str, str]:
+    """The files of trainers and servers that a text names: `host.json`, or `trainers=gpu.json,servers=cpu.json`.
+
+    Raises ValueError for a text that names a kind of machines twice, or only one.
+    """
+    if not text.startswith(("trainers=", "servers=")):
+        return text, text
+    named: dict[str, str] = {}
+    for part in text.split(","):
+        kind, equals, path = part.partition("=")
+        if kind not in Profiles._fields or not equals or not path or kind in named:
+            raise ValueError(f"{text!r}: name a file, or trainers=FILE,servers=FILE")
+        named[kind] = path
+    if len(named) != len(Profiles._fields):
+        raise ValueError(f"{text!r}: name a file, or trainers=FILE,servers=FILE")
+    return named["trainers"], named["servers"]
+
+
+def read_profiles(text: str) -> Profiles:
+    """The profiles in the files that a text names. Raises DiagnosticError as `read_profile` does, and ValueError as
+    `profile_files`.
+    """
+    of_trainers, of_servers = profile_files(text)
+    return Profiles(read_profile(of_trainers), read_profile(of_servers))

@@ -1,0 +1,48 @@
+"""`pstranspile calibrate`: measures how fast this host computes and sends, for `plan --cost --profile`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pstranspile.ir.diagnostics import counted
+from pstranspile.tools.cli.common import make_parser, require_text, write_text
+
+DESCRIPTION = """\
+Measures the seconds that ops of each family, messages and lookups take on this host, in about half a minute, and writes
+them as a profile. `plan --cost --profile FILE` says from it how long a step of a job takes, and what bounds it. Seconds
+are those of a processor, so that other programs on the host disturb little."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Measures, and writes the profile."""
+    parser = make_parser("calibrate", DESCRIPTION, ["-o host.json"])
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the profile, - for stdout (default)")
+    options = parser.parse_args(arguments)
+    return _calibrate(options)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    """Measures. Raises DiagnosticError."""
+    require_text(options.output, [], "profile")
+    from pstranspile.tools.cli.blas import use_threads
+
+    use_threads(1)  # as the machines of a job have
+    from pstranspile.cluster.net.calibrate import calibrate
+    from pstranspile.compiler.cost.profile import profile_text
+
+    shows = sys.stderr.isatty()
+
+    def tell(line: str) -> None:
+        if shows:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+
+    try:
+        profile = calibrate(tell=tell)
+    finally:
+        tell("")
+    what = f"the profile of a host of {counted(profile.processors, 'processor')}"
+    write_text(options.output, profile_text(profile), [], "profile", what)
+    return 0
