@@ -27,10 +27,12 @@ from pstranspile.compiler.cost.seconds import (
 from pstranspile.compiler.cost.steps import StepCost, step_cost
 from pstranspile.compiler.job import COST, DEFAULTS, MAX_MACHINES, Job, local_endpoints
 from pstranspile.compiler.job.modes import settings_of
+from pstranspile.compiler.modes.local_sgd import SNAPSHOT
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, shell_line
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
-from pstranspile.ir.model import Module, Op, Program, TensorType
+from pstranspile.ir.model import FrozenMap, Module, Op, Program, TensorType, Var
+from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 from pstranspile.ops.work import bytes_of
@@ -205,7 +207,7 @@ def _machines(
     plan, rows = compiled.plan, found.batch_rows
     elsewhere = {parameter.name for parameter in plan.parameters if parameter.prefetched}
     elsewhere |= {plan.table.name} if plan.table is not None else set()
-    trainer = compiled.trainer(0).main
+    trainer = _as_trained(compiled.trainer(0).main, compiled.source.main)
     step = step_cost(trainer, rows, example=compiled.source.example, held_rows=dict.fromkeys(elsewhere, 0))
     moved = sum(server.moved for server in found.servers) / plan.trainers
     messages = float(sum(_messages(op) for op in trainer.main_block.ops))
@@ -231,6 +233,19 @@ def _machines(
         machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, told))
     names = [machine.machine for machine in machines]
     return tuple(machines), loops, Work(names, steps, flows, reduced, waits)
+
+
+def _as_trained(program: Program, source: Program) -> Program:
+    """A trainer's program whose parameters and their snapshots have the element types of the source's: those of a
+    local-sgd trainer are declared as bool, as in Fluid.
+    """
+    sources, block = source.main_block.vars, program.main_block
+    variables: dict[str, Var] = {}
+    for name, var in block.vars.items():
+        own = sources.get(name.removesuffix(SNAPSHOT))
+        is_other = own is not None and own.tensor is not None and own.dtype is not var.dtype is DType.BOOL
+        variables[name] = var._replace(tensor=own.tensor) if is_other and own is not None else var
+    return program.with_main_block(block._replace(vars=FrozenMap(variables)))
 
 
 def _cost(machine: str, count: int, step: StepCost, moved: float, messages: float) -> MachineCost:

@@ -125,6 +125,14 @@ def test_options_without_effect_are_told():
     assert job_warnings(ps.Job(pservers=1, trainers=2, server_memory=5, split_method="cost")) == ()
 
 
+def test_a_mode_that_keeps_snapshots_counts_them_in_the_types_of_the_source():
+    module = ps.load(str(Path(__file__).parents[3] / "golden" / "mlp_adam.ir"))
+    plain, keeping = (ps.cost(ps.compile(module, ps.Job(mode=mode, trainers=2))) for mode in ("ddp", "local-sgd"))
+    parameters = sum(4 * int(np.prod(each.shape)) for each in module.main.main_block.vars.values() if each.parameter)
+    assert keeping.machines[0].held == plain.machines[0].held + parameters
+    assert keeping.machines[0].moved == plain.machines[0].moved
+
+
 def test_a_mode_without_servers_has_the_cost_of_its_trainers():
     found = ps.cost(ps.compile(net(), ps.Job(trainers=2, mode="ddp", batch_rows=10)))
     (trainer,) = found.machines
