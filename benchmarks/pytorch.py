@@ -27,6 +27,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle, permutations
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -111,10 +112,11 @@ def fed_to_built(values: Sequence[Any]) -> dict[str, Any]:
 def in_turns(steps: dict[str, Step], count: int) -> dict[str, float]:
     """The median CPU time of each side's step in ms, where the sides take turns."""
     taken: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(count):
-        for name, step in steps.items():
+    # each side comes after each other one, whose data then fill the processor's cache
+    for number, names in zip(range(count), cycle(permutations(steps)), strict=False):
+        for name in names:
             start = process_time()
-            step(number)
+            steps[name](number)
             taken[name].append(process_time() - start)
     return {name: 1e3 * statistics.median(times) for name, times in taken.items()}
 
