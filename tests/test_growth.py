@@ -6,7 +6,6 @@ import gc
 import random
 import re
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -326,27 +325,18 @@ def test_placement_of_many_tables():
     grows_linearly(prepare)
 
 
-def test_inputs_that_are_not_fed_are_found_in_linear_time():
-    """What takes the time is one set after the other, which no call shows: 8 times as many ops take 64 times as long
-    where a set is made for each of them.
-    """
-
-    def seconds(size: int) -> float:
-        program = program_of_inputs(size)
-        started = time.process_time()
-        with pytest.raises(DiagnosticError) as refused:
-            ps.run(program, {})
-        assert refused.value.diagnostics[0].code == "run-feed-missing"
-        return time.process_time() - started
-
-    seconds(100)
-    assert min(seconds(16_000) for _ in range(2)) < 24 * min(seconds(2_000) for _ in range(3))
+def test_many_inputs_that_are_not_fed_are_each_named_once():
+    program = program_of_inputs(4_000)
+    with pytest.raises(DiagnosticError) as refused:
+        ps.run(program, {})
+    assert [each.focus for each in refused.value.diagnostics] == [f"x{number}" for number in range(4_000)]
 
 
 def program_of_inputs(size: int) -> ps.Program:
-    lines = ["ir 1", "program @main {", "block ^0 {", "temp %x : f32[1] feed"]
+    """A program whose ops read an input each."""
+    lines = ["ir 1", "program @main {", "block ^0 {", *(f"temp %x{number} : f32[1] feed" for number in range(size))]
     lines += [f"temp %t{number} : f32[1]" for number in range(size)]
-    lines += [f"scale(X=%x) -> Out=%t{number} {{scale=2.0}}" for number in range(size)]
+    lines += [f"scale(X=%x{number}) -> Out=%t{number} {{scale=2.0}}" for number in range(size)]
     return ps.loads("\n".join([*lines, "}", "}", ""])).main
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pstranspile.compiler.analysis.causes import already_distributed, declared_alike, trained_in_blocks
@@ -21,6 +20,8 @@ from pstranspile.ir.passes import Steps
 from pstranspile.ops.offered import guarded, load, offers, package_of
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from pstranspile.compiler.plan.edited import PlanFile
 
 

@@ -108,7 +108,7 @@ def test_what_ray_prints_is_no_output_of_the_command(
         from ray._private.worker import print_worker_logs
 
         print_worker_logs({"pid": 1, "ip": "a", "localhost": "a", "lines": ["words"], "is_err": False}, sys.stdout)
-        session = Mock(steps=2)
+        session = Mock(steps=2, cuts=Mock(first=0))
         prepare(session)
         (listener,) = (call.args[0] for call in session.listen.call_args_list)
         listener.started(["trainer_0"])
