@@ -4,6 +4,8 @@ import os
 import socket
 from collections.abc import Iterator
 
+import pytest
+
 BLOCK = 80
 """Ports that a process of tests goes through before it begins again."""
 
@@ -38,3 +40,13 @@ def free_ports(count: int, *, short: bool = False) -> list[int]:
                 continue
         found.append(port)
     return found
+
+
+def free_port_of_ipv6() -> int:
+    """A port of `[::1]` at which nobody listens. Skips the test on a host without IPv6, as many containers are."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+            return int(probe.getsockname()[1])
+    except OSError as reason:
+        pytest.skip(f"this host has no IPv6: {reason}")

@@ -118,7 +118,7 @@ Admitted = Limits | AxisOf | ElementType
 """What a declaration states about the values of an attribute."""
 
 
-class Stated(Protocol):
+class AttributeDeclaration(Protocol):
     """What is read of an attribute's declaration."""
 
     @property
@@ -146,7 +146,7 @@ def _numbers(value: AttrValue | None) -> tuple[float, ...]:
     return (value,) if isinstance(value, int | float) else ()
 
 
-def refusals(attrs: Attrs, specs: Mapping[str, Stated]) -> Iterator[tuple[str, str]]:
+def refusals(attrs: Attrs, specs: Mapping[str, AttributeDeclaration]) -> Iterator[tuple[str, str]]:
     """(attribute, reason) for every attribute with a value that its declaration does not admit, whatever the op is fed.
 
     An attribute that the op does not carry has its default, which is compared with nothing but other attributes.
@@ -160,7 +160,11 @@ def refusals(attrs: Attrs, specs: Mapping[str, Stated]) -> Iterator[tuple[str, s
 
 
 def _refusal(
-    name: str, value: AttrValue | None, spec: Stated, attrs: Mapping[str, AttrValue], specs: Mapping[str, Stated]
+    name: str,
+    value: AttrValue | None,
+    spec: AttributeDeclaration,
+    attrs: Mapping[str, AttrValue],
+    specs: Mapping[str, AttributeDeclaration],
 ) -> str:
     if spec.among:
         if isinstance(value, str) and value not in spec.among:
@@ -187,7 +191,7 @@ def _refusal(
     return ""
 
 
-def ranked(specs: Mapping[str, Stated]) -> tuple[tuple[str, AxisOf], ...]:
+def ranked(specs: Mapping[str, AttributeDeclaration]) -> tuple[tuple[str, AxisOf], ...]:
     """The attributes that name dims of an input."""
     return tuple((name, spec.admitted) for name, spec in specs.items() if isinstance(spec.admitted, AxisOf))
 

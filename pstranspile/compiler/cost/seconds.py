@@ -177,12 +177,10 @@ class JobSeconds(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`a step takes 12.4 ms; the bottleneck is pserver_1: its link (71 % of the step)`."""
+        """`a step takes 12.4 ms; the bottleneck is pserver_1: its link (71% of the step)`."""
         part = "link's latency" if self.part == "latency" else self.part
         what = f"{self.machine or 'the host'}: its {part}"
-        return f"a step takes {shown(self.step)}; the bottleneck is {what} ({self.share:.0%} of the step)".replace(
-            "%", " %"
-        )
+        return f"a step takes {shown(self.step)}; the bottleneck is {what} ({self.share:.0%} of the step)"
 
 
 def shown(seconds: float) -> str:
@@ -311,8 +309,8 @@ def seconds_rows(found: JobSeconds) -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = [("machine", "computing", "sending", "receiving", "processor", "link")]
     for each in found.machines:
         parts = (shown(each.computing), shown(each.sending), shown(each.receiving))
-        busy = (f"{seconds / found.step if found.step else 0.0:.1%}" for seconds in (each.processor, each.link))
-        table.append((each.machine, *parts, *(text.replace("%", " %") for text in busy)))
+        busy = [f"{seconds / found.step if found.step else 0.0:.1%}" for seconds in (each.processor, each.link)]
+        table.append((each.machine, *parts, *busy))
     return table
 
 

@@ -65,8 +65,8 @@ class Captured(NamedTuple):
     """The conditions on the sizes of a batch under which the graph is valid."""
 
 
-class Told(NamedTuple):
-    """What a step of torch tells of its code: whether it packs sequences, and what its checks of data found."""
+class TrialNotes(NamedTuple):
+    """What is noted of the step that torch tries: whether it packs sequences, and what its checks of data found."""
 
     packs: bool
     checks: Checks
@@ -154,8 +154,8 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     with as_before(torch, model, called) as held:
         with noted_packs(torch) as packs, noted_checks(torch) as checks:
             require_shown(torch, model, trial, held)
-        told = Told(bool(packs), checks)
-        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, told)
+        notes = TrialNotes(bool(packs), checks)
+        made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, notes)
         return _with_own(made, model, held.held)
 
 
@@ -167,7 +167,7 @@ def _exported_step(
     batch: Mapping[str, Any],
     known: Callable[[str], bool],
     parts: int,
-    told: Told,
+    notes: TrialNotes,
 ) -> Captured:
     """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch
     can. A strict export is not of one that packs sequences.
@@ -181,7 +181,7 @@ def _exported_step(
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product(
-        (False,) if told.packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
+        (False,) if notes.packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
     ):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
@@ -194,8 +194,8 @@ def _exported_step(
             _sized_losses(torch),
             _unchecked_distributions(),
             as_written(torch),
-            whole_sequences(torch) if told.packs else nullcontext(),
-            nullcontext() if strict else passed_checks(torch, told.checks),
+            whole_sequences(torch) if notes.packs else nullcontext(),
+            nullcontext() if strict else passed_checks(torch, notes.checks),
         ):
             warnings.simplefilter("ignore")
             try:

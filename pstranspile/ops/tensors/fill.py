@@ -276,18 +276,23 @@ def eye_dims(op: Op) -> tuple[int, int]:
 
 # Random tensors, dropout, shuffling and random crops.
 
+_EVEN = {
+    "min": within(-1.0, below="max"),
+    "max": 1.0,
+    "seed": 0,
+    "diag_num": within(0, 0),
+    "diag_step": within(0, 0),
+    "diag_val": 1.0,
+    "dtype": element_type(5),
+}
+"""The attributes of ops that draw evenly distributed numbers."""
+
 declare(
     "uniform_random",
     "ShapeTensor? ShapeTensorList*? -> Out",
     {
         "shape": longs(),
-        "min": within(-1.0, below="max"),
-        "max": 1.0,
-        "seed": 0,
-        "diag_num": within(0, 0),
-        "diag_step": within(0, 0),
-        "diag_val": 1.0,
-        "dtype": element_type(5),
+        **_EVEN,
     },
     rows="own",
     draws=True,
@@ -320,13 +325,7 @@ declare(
         "shape": INTS,
         "input_dim_idx": 0,
         "output_dim_idx": 0,
-        "min": within(-1.0, below="max"),
-        "max": 1.0,
-        "seed": 0,
-        "diag_num": within(0, 0),
-        "diag_step": within(0, 0),
-        "diag_val": 1.0,
-        "dtype": element_type(5),
+        **_EVEN,
     },
     draws=True,
     doc="as uniform_random, one dim taken from Input",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.diagnostics import counted
 from pstranspile.tools.cli.common import make_parser, require_text, write_text
+from pstranspile.tools.cli.progress import Lines, is_terminal
 
 DESCRIPTION = """\
 Measures the seconds that ops of each family, messages and lookups take on this host, in about half a minute, and writes
@@ -32,17 +33,12 @@ def _calibrate(options: argparse.Namespace) -> int:
     from pstranspile.cluster.net.calibrate import calibrate
     from pstranspile.compiler.cost.profile import profile_text
 
-    shows = sys.stderr.isatty()
-
-    def tell(line: str) -> None:
-        if shows:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-
+    lines = Lines(sys.stderr) if is_terminal(sys.stderr) else None
     try:
-        profile = calibrate(tell=tell)
+        profile = calibrate(tell=lambda line: lines.draw([line]) if lines is not None else None)
     finally:
-        tell("")
+        if lines is not None:
+            lines.clear()
     what = f"the profile of a host of {counted(profile.processors, 'processor')}"
     write_text(options.output, profile_text(profile), [], "profile", what)
     return 0

@@ -19,6 +19,7 @@ from pstranspile.cluster.net.transport import Dialer, Listener, answers, is_take
 from pstranspile.cluster.net.wire import HELLO, Header
 from pstranspile.tools.cli import main
 from tests.cluster.net.played import compiled, play
+from tests.ports import free_port_of_ipv6
 
 PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
 
@@ -176,13 +177,9 @@ def test_start_tells_of_a_name_that_no_host_can_have(
         assert "\u202e" not in told
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
 def test_addresses_of_ipv6_are_shown_in_brackets(loop: Loop) -> None:
     lines: list[str] = []
-    try:
-        listener = Listener("[::1]:0", loop, tell=lines.append)
-    except OSError:
-        pytest.skip("IPv6 is turned off")
+    listener = Listener(f"[::1]:{free_port_of_ipv6()}", loop, tell=lines.append)
     with socket.create_connection(("::1", listener.port)) as sock:
         sock.sendall(b"nonsense")
         end = loop.now() + 5.0

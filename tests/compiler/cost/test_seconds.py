@@ -99,7 +99,7 @@ def test_a_step_and_an_update_take_time_beside_ops():
     assert found.step == 1.25
     assert [machine.computing for machine in found.machines] == [1.0, 0.25]
     assert (found.machine, found.part, found.share) == ("trainer_0 to 1", "processor", 0.8)
-    assert found.verdict == "a step takes 1.25 s; the bottleneck is trainer_0 to 1: its processor (80 % of the step)"
+    assert found.verdict == "a step takes 1.25 s; the bottleneck is trainer_0 to 1: its processor (80% of the step)"
     assert found.rows_per_second == 32 / 1.25
     assert found.machine_seconds == pytest.approx(3 * 1.25 / 32 * 1e6)
 
@@ -125,7 +125,7 @@ def test_latency_comes_with_each_answer_that_a_trainer_waits_for():
     one = seconds(compiled(), profile(step=1.0), link="1TB,1s")
     assert one.step == pytest.approx(1.0 + 2.0)
     assert (one.machine, one.part) == ("trainer_0 to 1", "latency")
-    assert "its link's latency (67 % of the step)" in one.verdict
+    assert "its link's latency (67% of the step)" in one.verdict
     assert seconds(compiled(sparse()), profile(step=1.0), link="1TB,1s").step >= 3.0
 
 
@@ -168,7 +168,7 @@ def test_machines_of_one_host_share_its_processors():
     assert seconds(job, given).step == 1.5
     found = seconds(job, given, processors=2)
     assert found.step == pytest.approx((4 * 1.0 + 0.5) / 2)
-    assert found.verdict.endswith("the bottleneck is the host: its processors (100 % of the step)")
+    assert found.verdict.endswith("the bottleneck is the host: its processors (100% of the step)")
     assert seconds(job, given, processors=16).step == 1.5
 
 

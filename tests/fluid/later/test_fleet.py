@@ -38,7 +38,7 @@ from pstranspile.runtime.values.encoding import decode_selected_rows, opened
 from tests.fluid.running import SCRIPTS, fresh, printed
 from tests.fluid.test_checked_fleet import ran
 from tests.fluid.test_clusters import launched
-from tests.ports import free_ports
+from tests.ports import free_port_of_ipv6, free_ports
 
 SCRIPT = SCRIPTS / "later_fleet.py"
 IDS = [-(1 << 63), -1, 3, 1000000007, (1 << 62) + 5]
@@ -77,15 +77,8 @@ def test_trainers_meet_as_often_as_they_like() -> None:
         assert [each.tolist() for each in second] == [[0, 0], [1, 1], [2, 2]]
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
 def test_trainers_meet_at_an_address_of_ipv6() -> None:
-    with socket.socket(socket.AF_INET6) as tried:
-        try:
-            tried.bind(("::1", 0))
-        except OSError:
-            pytest.skip("IPv6 is turned off")
-        port = tried.getsockname()[1]
-    assert meet(2, port, lambda number, _: number, host="[::1]")[1][0] == [0, 1]
+    assert meet(2, free_port_of_ipv6(), lambda number, _: number, host="[::1]")[1][0] == [0, 1]
 
 
 def test_trainers_can_not_meet_at_a_name_that_no_host_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
