@@ -48,7 +48,7 @@ WRONG = [
     ),
     (
         "reshape2(X=%x) -> Out=%y, XShape=%z {shape=[-1, -7]}",
-        "shape is [-1, -7]: one dim at most is -1, which stands for the rest",
+        "shape is [-1, -7], no dim is below -1",
     ),
     ("cast(X=%x) -> Out=%y {in_dtype=5, out_dtype=99}", "out_dtype is 99, which is the number of no element type"),
     ("fill_constant -> Out=%y {shape=[2], dtype=77}", "dtype is 77, which is the number of no element type"),

@@ -310,7 +310,8 @@ class _Conversion:
             array = array.fill_null(False if str(array.type) == "bool" else 0) if _is_number(array.type) else array
         if not _is_number(array.type):
             whole = self.table.schema.field(name).type  # such as lists of lists, of which `array` has the inner ones
-            self._refuse(f"{self.input.name} is {self.input.dtype}, the column {name} is {whole}")
+            deep = f": its lists are nested deeper than those of {self.input.name}" if _is_list(array.type) else ""
+            self._refuse(f"{self.input.name} is {self.input.dtype}, the column {name} is {whole}{deep}")
         values = array.to_numpy(zero_copy_only=False)
         wanted = np.dtype(self.input.dtype)
         if wanted.kind in "iu":

@@ -133,7 +133,9 @@ def _reshape(op: Op, types: Types) -> Types:
         return _reshaped(x, (-1,) * count) if count else {"XShape": _without_data(x)}
     if any(dim == 0 and at >= len(x.shape) for at, dim in enumerate(asked)):
         raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
-    if "ShapeTensor" not in types and (asked.count(-1) > 1 or min(asked) < -1):
+    if "ShapeTensor" not in types and min(asked) < -1:
+        raise ShapeError(f"shape is {list(asked)}, no dim is below -1", "X")
+    if "ShapeTensor" not in types and asked.count(-1) > 1:
         raise ShapeError(f"shape is {list(asked)}: one dim at most is -1, which stands for the rest", "X")
     dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
     whole = size(x.shape)

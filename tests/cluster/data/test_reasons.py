@@ -171,7 +171,8 @@ def test_a_number_among_truth_values(capsys: pytest.CaptureFixture[str]):
 
 def test_lists_of_lists_are_told_with_all_their_levels(capsys: pytest.CaptureFixture[str]):
     told = refusal("d.jsonl", '{"x": [[1, 2], [3, 4]], "n": 1}\n', capsys)
-    assert told == "d.jsonl: error[data-column]: x is float32, the column x is list<item: list<item: float>>"
+    kinds = "x is float32, the column x is list<item: list<item: float>>"
+    assert told == f"d.jsonl: error[data-column]: {kinds}: its lists are nested deeper than those of x"
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
