@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pstranspile.ir.attributes import AttrKind
+from pstranspile.ir.attributes import AttrKind, Ints
 from pstranspile.ops import all_schemas
 from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS
 from pstranspile.runtime.kernels.kernel import kernel_of
@@ -16,6 +16,10 @@ ATTRS = {
     "leaky_relu": {"alpha": 0.1},
     "leaky_relu_grad": {"alpha": 0.1},
     "increment": {"step": 0.7},
+    "reshape": {"shape": Ints((3, -1))},
+    "reshape2": {"shape": Ints((3, -1))},
+    "transpose": {"axis": Ints((1, 0))},
+    "transpose2": {"axis": Ints((1, 0))},
 }
 
 
@@ -70,7 +74,9 @@ def test_an_expression_gives_bitwise_what_its_kernel_gives(op_type, attrs, kind)
             inputs[name] = values if slot.duplicable else values[0]
     if "Out@GRAD" in inputs and op_type in ("mean_grad", "squared_l2_norm_grad"):
         inputs["Out@GRAD"] = np.ones(1, kind)
-    (output,) = kernel_of(op_type).outputs
+    kernel = kernel_of(op_type)
+    output, *others = kernel.outputs
+    assert kernel.spares.issuperset(others)
     with np.errstate(all="ignore"):
         frame = compute(op_type, inputs, {output: "result"}, attrs)
         text = expression(op_type, frame)
@@ -91,3 +97,16 @@ def test_with_an_axis_numpy_does_not_know_there_is_no_expression():
     for op_type in ("elementwise_add", "elementwise_mul", "less_than"):
         frame = compute(op_type, {"X": np.ones((2, 3)), "Y": np.ones(2)}, {"Out": "out"}, {"axis": 0})
         assert expression(op_type, frame) is None
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attrs"), [("reshape2", {"shape": Ints((3, 2))}), ("transpose2", {"axis": Ints((1, 0))})]
+)
+def test_an_op_whose_second_result_is_read_has_no_expression(op_type, attrs):
+    frame = compute(op_type, {"X": np.ones((2, 3))}, {"Out": "out", "XShape": "shape"}, attrs)
+    assert expression(op_type, frame) is None
+
+
+def test_dims_that_are_those_of_the_input_have_no_expression():
+    frame = compute("reshape2", {"X": np.ones((2, 3))}, {"Out": "out"}, {"shape": Ints((0, 3, 1))})
+    assert expression("reshape2", frame) is None

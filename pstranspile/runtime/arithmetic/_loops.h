@@ -546,7 +546,9 @@ static void philox(Size count, const uint64_t *blocks, uint64_t second, const ui
                    uint64_t other_key, uint64_t *out) {
     const uint64_t factor = 0xD2E7470EE14C6C93u, other_factor = 0xCA5A826395121157u;
     for (Size at = 0; at < count; at++, out += 4) {
-        uint64_t a = blocks[at] + 1, b = second + (a == 0), c = third ? third[at] : 0, d = 0;
+        uint64_t a = blocks[at] + 1, b = second + (a == 0), c = third ? third[at] : 0;
+        c += a == 0 && b == 0;
+        uint64_t d = a == 0 && b == 0 && c == 0;
         uint64_t k = key, other = other_key;
         for (int round = 0; round < 10; round++) {
             const uint64_t high = upper_product(factor, a), low = factor * a;

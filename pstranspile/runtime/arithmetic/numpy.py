@@ -148,6 +148,8 @@ def _in_parts(a: Array, b: Array) -> Array | None:
 
 def product(a: Array, b: Array) -> Array:
     """The product of two matrices."""
+    if a.shape[1] == 1 and a.dtype == b.dtype and a.dtype.kind == "f":  # no sums, for which a library prepares much
+        return a * b
     if a.strides[0] == a.itemsize == 4 == b.itemsize == b.strides[1] and a.size * b.shape[1] > _FEW_FACTORS:
         if 1 < a.shape[1] <= _FEW_TERMS and (parts := _in_parts(a, b)) is not None:
             return parts
@@ -179,7 +181,9 @@ def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = Fa
     times `factor`.
     """
     left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
-    if left.ndim == 3 and right.ndim == 4 and right.shape[-1] <= _FEW_COLUMNS and len(left) == right.shape[1]:
+    if left.ndim == 2 == right.ndim:
+        result = product(left, right)
+    elif left.ndim == 3 and right.ndim == 4 and right.shape[-1] <= _FEW_COLUMNS and len(left) == right.shape[1]:
         result = _of_shared_matrices(left, right)
     else:
         result = np.matmul(left, right)

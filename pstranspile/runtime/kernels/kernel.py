@@ -220,7 +220,13 @@ def kernel(
 
 
 def plain_kernel(
-    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, new: bool = False
+    op_types: str,
+    outputs: str = "Out",
+    *,
+    lod: str = "share",
+    inline: Inline = None,
+    new: bool = False,
+    spares: str = "",
 ) -> Callable[[RunT], RunT]:
     """Registers a kernel as `kernel` does, for a function that runs in every step; its keyword-only parameters are
     bound once per op.
@@ -229,7 +235,7 @@ def plain_kernel(
     def register(run: RunT) -> RunT:
         for op_type in op_types.split():
             require_own(op_type, "a kernel", run.__module__)
-        kernel(op_types, outputs, lod=lod, inline=inline, new=new)(_factory(cast("FunctionType", run)))
+        kernel(op_types, outputs, lod=lod, inline=inline, new=new, spares=spares)(_factory(cast("FunctionType", run)))
         return run
 
     return register

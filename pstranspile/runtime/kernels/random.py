@@ -265,8 +265,9 @@ def block_words(key: int, blocks: Array, second: int = 0, third: Array | None = 
         # the generator counts before it draws
         a, b = part + np.uint64(1), np.full(len(part), second, np.uint64)
         b += a == 0
-        c = np.zeros(len(part), np.uint64) if third is None else third[start : start + _AT_ONCE]
-        d = np.zeros(len(part), np.uint64)
+        c = np.zeros(len(part), np.uint64) if third is None else third[start : start + _AT_ONCE].copy()
+        c += (a == 0) & (b == 0)
+        d = ((a == 0) & (b == 0) & (c == 0)).astype(np.uint64)
         first, other = key & 0xFFFFFFFFFFFFFFFF, key >> 64
         for _ in range(_ROUNDS):
             high0, low0 = _product(_FACTORS[0], a)

@@ -172,7 +172,8 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool, ca
     """
     kernel = bound.kernel
     names = bound.results[0].names if bound.results else ()
-    if kernel is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
+    others = any(result.names for result in bound.results[1:])
+    if kernel is None or others or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
         return None
     if any(argument.may_lack for argument in bound.arguments):
         return None

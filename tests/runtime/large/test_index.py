@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pstranspile.runtime.arithmetic import loops
@@ -64,6 +64,8 @@ WORD = st.integers(0, (1 << 64) - 1)
 
 
 @given(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=9), st.integers(0, (1 << 128) - 1), WORD, st.booleans())
+@example([((1 << 64) - 1, 0)], 0, (1 << 64) - 1, False)
+@example([((1 << 64) - 1, (1 << 64) - 1)], 0, (1 << 64) - 1, True)
 def test_words_of_blocks_are_those_of_the_generator(drawn: list[tuple[int, int]], key: int, second: int, far: bool):
     blocks, third = (np.array(numbers, np.uint64) for numbers in zip(*drawn, strict=True))
     made = block_words(key, blocks, second, third if far else None)

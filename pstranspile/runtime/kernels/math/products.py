@@ -60,7 +60,7 @@ def _refuse_fused(op: Op) -> None:
         raise ValueError("head_number and fused_... are for MKL kernels, which are not supported")
 
 
-@kernel("matmul")
+@kernel("matmul", new=True)
 def _matmul_values(op: Op) -> Run:
     _refuse_fused(op)
     alpha, transpose_x, transpose_y = real(op, "alpha"), flag(op, "transpose_X"), flag(op, "transpose_Y")

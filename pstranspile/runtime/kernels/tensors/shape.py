@@ -30,7 +30,14 @@ def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array],
     return run
 
 
-@plain_kernel("reshape reshape2", "Out XShape")
+def _reshaped_inline(op: Op) -> str | None:
+    """The expression of a reshape to dims that stand in the op, of which none is that of X."""
+    dims = ints_attr(op, "shape")
+    computed = op.inputs.get("Shape") or op.inputs.get("ShapeTensor")
+    return None if computed or 0 in dims or wanted(op, "XShape") else f"{{X}}.reshape({dims!r}).copy()"
+
+
+@plain_kernel("reshape reshape2", "Out XShape", spares="XShape", inline=_reshaped_inline, new=True)
 def _reshape_values(
     X: Array, Shape: Array | None, ShapeTensor: list[Array], *, op: Op, shape: Dims, wants_XShape: bool
 ) -> tuple[Array, Array | None]:
@@ -40,7 +47,12 @@ def _reshape_values(
     return X.reshape(dims).copy(), np.empty((0, *X.shape), X.dtype) if wants_XShape else None
 
 
-@kernel("transpose transpose2", "Out XShape", lod="none")
+def _transposed_inline(op: Op) -> str | None:
+    """The expression of a transpose whose XShape nothing reads."""
+    return None if wanted(op, "XShape") else f"{{X}}.transpose({ints_attr(op, 'axis')!r}).copy()"
+
+
+@kernel("transpose transpose2", "Out XShape", lod="none", spares="XShape", inline=_transposed_inline, new=True)
 def _transpose_values(op: Op) -> Run:
     order = ints_attr(op, "axis")
     make = _with_x_shape(op, lambda x: x.transpose(order))
@@ -51,7 +63,7 @@ def _transpose_values(op: Op) -> Run:
     return run
 
 
-@kernel("squeeze squeeze2", "Out XShape")
+@kernel("squeeze squeeze2", "Out XShape", spares="XShape", new=True)
 def _squeeze_values(op: Op) -> Run:
     axes = ints_attr(op, "axes")
     ones_only = bool(axes) and flag(op, "ones_only")
@@ -68,7 +80,7 @@ def _squeeze_values(op: Op) -> Run:
     return run
 
 
-@kernel("unsqueeze unsqueeze2", "Out XShape")
+@kernel("unsqueeze unsqueeze2", "Out XShape", spares="XShape", new=True)
 def _unsqueeze_values(op: Op) -> Run:
     given_axes = ints_attr(op, "axes")
 
@@ -89,7 +101,7 @@ def _unsqueeze_values(op: Op) -> Run:
     return run
 
 
-@kernel("flatten flatten2", "Out XShape")
+@kernel("flatten flatten2", "Out XShape", spares="XShape", new=True)
 def _flatten_values(op: Op) -> Run:
     axis = int_attr(op, "axis", 1)
     make = _with_x_shape(op, lambda x: x.reshape(size(x.shape[:axis]), size(x.shape[axis:])))
