@@ -19,7 +19,7 @@ static void release(Arrays *arrays) {
     while (arrays->count) PyBuffer_Release(&arrays->views[--arrays->count]);
 }
 
-/* Whether an array has elements of a kind: 'f' (float32), 'i' (int32) or 'q' (int64). */
+/* Whether an array has elements of a kind: 'f' (float32), 'i' (int32), 'q' (int64) or 'B' (uint8). */
 static int is_kind(const char *format, char kind) {
     if (!format || !format[0] || format[1]) return 0;
     if (kind == 'i') return format[0] == 'i' || (format[0] == 'l' && sizeof(long) == 4);
@@ -569,6 +569,32 @@ static PyObject *py_philox(PyObject *self, PyObject *const *a, Py_ssize_t given)
     return finish(&arrays, done);
 }
 
+static PyObject *py_draw_mask(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    uint64_t bound;
+    if (!has_arguments(given, 4) || !bits(a[2], &bound)) return NULL;
+    Arrays arrays = {.count = 0};
+    uint32_t *low = memory(&arrays, a[0], 'i', 0, -1);
+    Size rows = low ? size_of(&arrays, 0) : 0;
+    uint32_t *high = rows && bound <= UINT32_MAX ? memory(&arrays, a[1], 'i', 0, rows) : NULL;
+    uint8_t *out = high ? memory(&arrays, a[3], 'B', 1, -1) : NULL;
+    Size n = out ? size_of(&arrays, 2) : 0;
+    int done = out && n % rows == 0;
+    if (done) RUN(n, draw_mask(rows, n / rows, low, high, (uint32_t)bound, out));
+    return finish(&arrays, done);
+}
+
+static PyObject *py_masked(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float divisor;
+    if (!has_arguments(given, 4) || !numbers(a + 2, 1, &divisor)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = x ? size_of(&arrays, 0) : 0;
+    uint8_t *mask = x ? memory(&arrays, a[1], 'B', 0, n) : NULL;
+    float *out = mask ? memory(&arrays, a[3], 'f', 1, n) : NULL;
+    if (out) RUN(n, masked(n, x, mask, divisor, out));
+    return finish(&arrays, out != NULL);
+}
+
 /* The hash table of the argument `a` of a call, which has `size_of(arrays, arrays->count - 1)` entries, a power of two;
    sets `*shift`. */
 static int32_t *hash_table(Arrays *arrays, PyObject *a, int written, int *shift) {
@@ -635,6 +661,8 @@ static PyMethodDef functions[] = {
     {"adam_rows", (PyCFunction)(void (*)(void))py_adam_rows, METH_FASTCALL, NULL},
     {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
     {"philox", (PyCFunction)(void (*)(void))py_philox, METH_FASTCALL, NULL},
+    {"draw_mask", (PyCFunction)(void (*)(void))py_draw_mask, METH_FASTCALL, NULL},
+    {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

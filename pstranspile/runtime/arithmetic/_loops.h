@@ -533,6 +533,31 @@ FOR_ALL_PROCESSORS static void split_rows(Size count, Size width, const int64_t 
     starts[0] = 0;
 }
 
+/* out = 1 where the random word of an element is at least `bound`, else 0, in rows of `width`. A word mixes the place of
+   the element in its row with the two words of the row (the function `lowbias32` of C. Wellons, with `high` added). */
+FOR_ALL_PROCESSORS static void draw_mask(Size rows, Size width, const uint32_t *low, const uint32_t *high,
+                                         uint32_t bound, uint8_t *out) {
+    for (Size row = 0; row < rows; row++, out += width) {
+        const uint32_t first = low[row], added = high[row];
+        for (Size i = 0; i < width; i++) {
+            uint32_t x = first ^ (uint32_t)i * 0x9E3779B9u;
+            x ^= x >> 16;
+            x *= 0x7FEB352Du;
+            x += added;
+            x ^= x >> 15;
+            x *= 0x846CA68Bu;
+            x ^= x >> 16;
+            out[i] = x >= bound;
+        }
+    }
+}
+
+/* out = x * mask / divisor */
+FOR_ALL_PROCESSORS static void masked(Size n, const float *x, const uint8_t *mask, float divisor, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = x[i] * (float)mask[i] / divisor;
+}
+
 /* Random words of the generator Philox4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), ten
    rounds, as numpy has it: four words for each value of the counter, which is one more than a block's number. */
 #ifdef __SIZEOF_INT128__

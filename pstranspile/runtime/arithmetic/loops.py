@@ -250,6 +250,19 @@ def philox(blocks: Array, second: int, third: Array | None, key: int, out: Array
     return COMPILED and _loops.philox(blocks, second, third, key, key >> 64, out)
 
 
+def draw_mask(low: Array, high: Array, bound: int, out: Array) -> bool:
+    """Sets `out` (uint8 [n, width]) to 1 where the random word of an element is at least `bound`, else to 0.
+
+    `low` and `high` (int32 [n], with the bits of uint32) are the two words of each row.
+    """
+    return COMPILED and _loops.draw_mask(low, high, bound, out)
+
+
+def masked(x: Array, mask: Array, divisor: float, out: Array) -> bool:
+    """Sets `out`, which may be `x`, to every element times that of the mask (uint8), divided by `divisor`."""
+    return COMPILED and _loops.masked(x, mask, divisor, out)
+
+
 def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:
     """Sets `out` to the place of each wanted id in `ids`, -1 if it has none, by a hash table of places (int32)."""
     return COMPILED and _loops.find_ids(wanted, ids, entries, out)

@@ -112,8 +112,15 @@ class RowStream(NamedTuple):
 
     def reaches(self, rate: float) -> Array:
         """For every element, whether its number in [0, 1) is at least `rate`; flat."""
-        bound = round(rate * 2**32)
-        return np.zeros(self.rows.elements, bool) if bound >> 32 else self.words32() >= np.uint32(bound)
+        bound, sizes = round(rate * 2**32), self.rows.sizes
+        if bound >> 32:
+            return np.zeros(self.rows.elements, bool)
+        if isinstance(sizes, int):
+            low, high = _row_words(self.key, self.rows.places)
+            out = np.empty((len(low), sizes), bool)
+            if loops.draw_mask(low.view(np.int32), high.view(np.int32), bound, out.view(np.uint8)):
+                return self.rows.arranged(out)
+        return self.words32() >= np.uint32(bound)
 
 
 @cache

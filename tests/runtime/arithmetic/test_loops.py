@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sysconfig
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from pstranspile.runtime.arithmetic.loops import AdamFactors, LstmSlopes
 from pstranspile.runtime.arithmetic.numpy import _table, erf
 from pstranspile.runtime.kernels import rows
 from pstranspile.runtime.kernels.images.conv import Windows
+from pstranspile.runtime.kernels.random import Rows, RowStream
 from pstranspile.runtime.values import SelectedRows
 
 WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
@@ -379,6 +381,37 @@ def test_pick_and_put(drawn: Any, data: Any) -> None:
     assert same_bits(spread, wanted)
 
 
+@needs_loops
+@given(vectors(1), st.sampled_from([0.5, 0.9, 1.0, math.inf]), st.integers(0, 9))
+def test_masked(drawn: Any, divisor: float, seed: int) -> None:
+    (x,) = drawn
+    mask = np.random.default_rng(seed).integers(0, 2, x.shape, np.uint8)
+    out = np.empty_like(x)
+    with np.errstate(all="ignore"):
+        expected = x * mask.astype(bool) / divisor
+    assert loops.masked(x, mask, divisor, out)
+    assert out.tobytes() == expected.tobytes()
+
+
+@needs_loops
+@given(
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=20),
+    st.integers(0, 5000),
+    st.integers(1, 3),
+    st.floats(0, 1),
+    st.integers(0, (1 << 128) - 1),
+)
+def test_masks_are_drawn_as_without_compiled_loops(
+    places: list[int], width: int, outer: int, rate: float, key: int
+) -> None:
+    stream = RowStream(key, Rows(np.array(places), width * outer, outer))
+    found = stream.reaches(rate)
+    assert found.dtype == bool
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert found.tobytes() == stream.reaches(rate).tobytes()
+
+
 ONES = np.ones(6, np.float32)
 REFUSED: dict[str, Callable[[], np.ndarray]] = {
     "float64": lambda: np.ones(6),
@@ -401,6 +434,8 @@ def test_other_arrays_stay_as_they_are(kind: str) -> None:
     assert not loops.adagrad(param, ONES, other, 0.1, 1e-6)
     assert not loops.below_largest(ONES, other, -64)
     assert not loops.softmax_grad(ONES, ONES, other)
+    assert not loops.masked(ONES, np.ones(7, np.uint8), 1.0, param)
+    assert not loops.masked(ONES, np.ones(6, np.uint8), 1.0, other)
     assert (param == 1).all()
     assert (other == 1).all()
 

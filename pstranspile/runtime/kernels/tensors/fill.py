@@ -12,6 +12,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tensors.fill import diagonal_dims, eye_dims, no_diagonal_dims
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import first, formula, listed, numpy_dtype
 from pstranspile.runtime.kernels.random import (
@@ -334,6 +335,15 @@ def _kept_share(op: Op) -> tuple[float, float]:
     raise ValueError(f"dropout_implementation is {way!r}")
 
 
+def _masked(x: Array, mask: Array, divisor: float) -> Array:
+    """The elements of x that the mask keeps, divided by a number, and zeros (of their signs) for the others."""
+    if mask.dtype.char in "?B" and mask.shape == x.shape != ():
+        out = np.empty_like(x)
+        if loops.masked(x, mask.view(np.uint8), divisor, out):
+            return out
+    return x * mask / divisor
+
+
 @kernel("dropout", "Out Mask", lod="own")
 def _dropout_values(op: Op) -> Run:
     rate, test, seed = real(op, "dropout_prob"), flag(op, "is_test"), int_attr(op, "seed")
@@ -355,8 +365,8 @@ def _dropout_values(op: Op) -> Run:
     ) -> tuple[Array | LoDTensor, Array | None]:
         x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
         mask = None if test else kept(x, lod, Seed, surroundings).reshape(x.shape)
-        out = x * in_test if mask is None else x * mask / in_training
-        return out if lod is None else LoDTensor(out, lod), None if mask is None else mask.astype("uint8")
+        out = x * in_test if mask is None else _masked(x, mask, in_training)
+        return out if lod is None else LoDTensor(out, lod), None if mask is None else mask.view("uint8")
 
     return run
 
@@ -369,7 +379,7 @@ def _dropout_grad(op: Op) -> Run:
     def run(Mask: Array | None, Out_GRAD: Array) -> Array:
         if test or Mask is None:
             return Out_GRAD * in_test
-        return Out_GRAD * Mask / in_training
+        return _masked(Out_GRAD, Mask, in_training)
 
     return run
 
