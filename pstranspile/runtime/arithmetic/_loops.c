@@ -569,6 +569,28 @@ static PyObject *py_philox(PyObject *self, PyObject *const *a, Py_ssize_t given)
     return finish(&arrays, done);
 }
 
+static PyObject *py_uniform_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    uint64_t width, first, key, other_key;
+    double limits[3];
+    if (!has_arguments(given, 9) || !bits(a[1], &width) || !bits(a[2], &first) || !bits(a[3], &key) ||
+        !bits(a[4], &other_key))
+        return NULL;
+    for (int at = 0; at < 3; at++) {
+        limits[at] = PyFloat_AsDouble(a[5 + at]);
+        if (limits[at] == -1.0 && PyErr_Occurred()) return NULL;
+    }
+    Arrays arrays = {.count = 0};
+    uint64_t *ids = memory(&arrays, a[0], 'q', 0, -1);
+    Size count = ids ? size_of(&arrays, 0) : 0;
+    int fits = count && width <= (uint64_t)(PTRDIFF_MAX / count);
+    float *out = fits ? memory(&arrays, a[8], 'f', 1, count * (Size)width) : NULL;
+    int done = 0;
+    if (out)
+        RUN(count * (Size)width, done = uniform_rows(count, ids, width, first, key, other_key, limits[0], limits[1],
+                                                     limits[2], out));
+    return finish(&arrays, done);
+}
+
 static PyObject *py_draw_mask(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     uint64_t bound;
     if (!has_arguments(given, 4) || !bits(a[2], &bound)) return NULL;
@@ -661,6 +683,7 @@ static PyMethodDef functions[] = {
     {"adam_rows", (PyCFunction)(void (*)(void))py_adam_rows, METH_FASTCALL, NULL},
     {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
     {"philox", (PyCFunction)(void (*)(void))py_philox, METH_FASTCALL, NULL},
+    {"uniform_rows", (PyCFunction)(void (*)(void))py_uniform_rows, METH_FASTCALL, NULL},
     {"draw_mask", (PyCFunction)(void (*)(void))py_draw_mask, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},

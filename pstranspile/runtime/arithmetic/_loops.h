@@ -567,33 +567,58 @@ ALWAYS_INLINE static uint64_t upper_product(uint64_t x, uint64_t y) {
     return (uint64_t)(((unsigned __int128)x * y) >> 64);
 }
 
+/* The four words of a value of the counter. */
+ALWAYS_INLINE static void philox_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t key, uint64_t other_key,
+                                       uint64_t *out) {
+    const uint64_t factor = 0xD2E7470EE14C6C93u, other_factor = 0xCA5A826395121157u;
+    for (int round = 0; round < 10; round++) {
+        const uint64_t high = upper_product(factor, a), low = factor * a;
+        const uint64_t other_high = upper_product(other_factor, c), other_low = other_factor * c;
+        a = other_high ^ b ^ key;
+        b = other_low;
+        c = high ^ d ^ other_key;
+        d = low;
+        key += 0x9E3779B97F4A7C15u;
+        other_key += 0xBB67AE8584CAA73Bu;
+    }
+    out[0] = a;
+    out[1] = b;
+    out[2] = c;
+    out[3] = d;
+}
+
 static void philox(Size count, const uint64_t *blocks, uint64_t second, const uint64_t *third, uint64_t key,
                    uint64_t other_key, uint64_t *out) {
-    const uint64_t factor = 0xD2E7470EE14C6C93u, other_factor = 0xCA5A826395121157u;
     for (Size at = 0; at < count; at++, out += 4) {
         uint64_t a = blocks[at] + 1, b = second + (a == 0), c = third ? third[at] : 0;
         c += a == 0 && b == 0;
-        uint64_t d = a == 0 && b == 0 && c == 0;
-        uint64_t k = key, other = other_key;
-        for (int round = 0; round < 10; round++) {
-            const uint64_t high = upper_product(factor, a), low = factor * a;
-            const uint64_t other_high = upper_product(other_factor, c), other_low = other_factor * c;
-            a = other_high ^ b ^ k;
-            b = other_low;
-            c = high ^ d ^ other;
-            d = low;
-            k += 0x9E3779B97F4A7C15u;
-            other += 0xBB67AE8584CAA73Bu;
-        }
-        out[0] = a;
-        out[1] = b;
-        out[2] = c;
-        out[3] = d;
+        philox_words(a, b, c, a == 0 && b == 0 && c == 0, key, other_key, out);
     }
+}
+
+/* out = min(low + range * u, last) for the elements of rows of `width`, the row of an id beginning at the element
+   first + id * width of a stream; u is (the upper 52 bits of the element's word + 1/2) / 2^52. */
+static int uniform_rows(Size count, const uint64_t *ids, uint64_t width, uint64_t first, uint64_t key,
+                        uint64_t other_key, double low, double range, double last, float *out) {
+    if (first > UINT64_MAX - width) return 0;
+    for (Size at = 0; at < count; at++)
+        if (upper_product(ids[at], width) || ids[at] * width > UINT64_MAX - first - width) return 0;
+    for (Size at = 0; at < count; at++) {
+        const uint64_t start = first + ids[at] * width;
+        uint64_t words[4];
+        for (uint64_t place = start; place < start + width; place++) {
+            if (place == start || !(place & 3)) philox_words((place >> 2) + 1, 0, 0, 0, key, other_key, words);
+            const double u = ((double)(int64_t)(words[place & 3] >> 12) + 0.5) * 0x1p-52;
+            const double value = low + range * u;
+            *out++ = (float)(value < last ? value : last);
+        }
+    }
+    return 1;
 }
 #else
 #define HAS_PHILOX 0
 #define philox(count, blocks, second, third, key, other_key, out) ((void)0)
+#define uniform_rows(count, ids, width, first, key, other_key, low, range, last, out) 0
 #endif
 
 /* A hash table of ids: entry e holds the place of an id in `ids`, -1 if it is free. The search for an id begins at its

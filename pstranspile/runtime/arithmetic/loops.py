@@ -250,6 +250,16 @@ def philox(blocks: Array, second: int, third: Array | None, key: int, out: Array
     return COMPILED and _loops.philox(blocks, second, third, key, key >> 64, out)
 
 
+def uniform_rows(ids: Array, width: int, first: int, key: int, limits: tuple[float, float, float], out: Array) -> bool:
+    """Sets `out` [n * width] to numbers of the stream `key` (128 bits) for rows of `width`.
+
+    The row of an id (int64 [n], with the bits of uint64) begins at the element `first` + id * `width`.
+    `limits` are the low end, the range, and the largest number that may come of rounding. All rows must lie below
+    2**64.
+    """
+    return COMPILED and _loops.uniform_rows(ids, width, first, key, key >> 64, *limits, out)
+
+
 def draw_mask(low: Array, high: Array, bound: int, out: Array) -> bool:
     """Sets `out` (uint8 [n, width]) to 1 where the random word of an element is at least `bound`, else to 0.
 

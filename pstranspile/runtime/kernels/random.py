@@ -417,6 +417,10 @@ def uniform(key: Source, offset: int, count: int, low: float = 0.0, high: float 
     """Elements `offset` to `offset + count` of the stream, evenly drawn from [low, high), in `dtype`."""
     kind = np.dtype(dtype).type
     last = max(float(np.nextafter(kind(high), kind(low))), low)  # rounding to `dtype` must not reach `high`
+    if isinstance(key, ScatteredRows) and not offset and count == len(key.ids) * key.width and kind is np.float32:
+        out = np.empty(count, np.float32)
+        if loops.uniform_rows(key.ids, key.width, key.first, key.key, (low, high - low, last), out):
+            return out
     return _in_chunks(key, offset, count, dtype, lambda u: np.minimum(low + (high - low) * u, last))
 
 

@@ -499,6 +499,56 @@ class Waiting:
         return self.index.ids[order], self._counts[order]
 
 
+_REMEMBERED = 1 << 14
+"""The most rows whose initial values are remembered between a lookup and the update that enters them."""
+
+
+class Drawn:
+    """Initial values that lookups have drawn for rows that do not exist yet, as the update that follows enters them.
+
+    Drawing a row takes several times as long as finding it. What is remembered changes no result: a row has the same
+    initial values whenever they are drawn.
+    """
+
+    def __init__(self, draw: Initial):
+        self._draw = draw
+        self._parts: list[tuple[Array, Array]] = []
+
+    def look_up(self, ids: Array) -> Array:
+        """The initial values [n, width] of rows with these distinct ids, in ascending order."""
+        rows = self._draw(ids)
+        parts = [*self._parts, (ids, rows)]
+        while parts and sum(len(each) for each, _ in parts) > _REMEMBERED:
+            del parts[0]
+        self._parts = parts
+        return rows
+
+    def take(self, ids: Array) -> Array:
+        """The initial values of rows with these distinct ids, in ascending order, which are remembered no longer."""
+        kept: list[tuple[Array, Array]] = []
+        missing, out = np.arange(len(ids)), None
+        for part in self._parts:
+            known, rows = part
+            if out is None and len(known) == len(ids) and np.array_equal(known, ids):
+                out, missing = rows, missing[:0]
+                continue
+            places = np.minimum(known.searchsorted(ids[missing]), len(known) - 1)
+            hits = known[places] == ids[missing]
+            if not hits.any():
+                kept.append(part)
+                continue
+            if out is None:
+                out = np.empty((len(ids), *rows.shape[1:]), rows.dtype)
+            out[missing[hits]] = rows[places[hits]]
+            missing = missing[~hits]
+        self._parts = kept
+        if out is None:
+            return self._draw(ids)
+        if len(missing):
+            out[missing] = self._draw(ids[missing])
+        return out
+
+
 SHARE = 16
 """The rows in use are moved to the front once the number of updated rows exceeds the number of all rows divided by
 this.
@@ -531,7 +581,7 @@ class LargeTable:
     ):
         self.height, self.width, self.dtype, self.any_id = height, width, np.dtype(dtype), any_id
         self.rules = rules or Rules()
-        self.initial, self.chances = initial, chances
+        self.initial, self.chances, self._drawn = initial, chances, Drawn(initial)
         mistake = self.rules.mistake()
         if mistake or (self.rules.enter_chance < 1 and chances is None):
             raise ValueError(mistake or "rows are drawn to enter, but nothing draws them")
@@ -615,11 +665,17 @@ class LargeTable:
         known = places >= 0
         if known.all():
             return self._rows.values(places)
-        out = np.zeros((len(ids), self.width), self.dtype)
-        out[known] = self._rows.values(places[known])
-        if self.rules.at_once:
-            new, back = distinct(ids[~known])
-            out[~known] = self.initial(new)[back]
+        there, missing = known.nonzero()[0], (~known).nonzero()[0]
+        if not self.rules.at_once:
+            out = np.zeros((len(ids), self.width), self.dtype)
+        else:
+            new, back = distinct(ids[missing])
+            drawn = self._drawn.look_up(new).take(back, axis=0)
+            if not len(there):
+                return drawn
+            out = np.empty((len(ids), self.width), self.dtype)
+            out[missing] = drawn
+        out[there] = self._rows.values(places[there])
         return out
 
     def take(self, places: Array) -> Array:
@@ -683,7 +739,7 @@ class LargeTable:
         first, total = self.index.count, self.index.count + len(ids)
         self._rows.require(total)
         self.index.add(ids)
-        self._numbers[first:total, 0] = self.initial(ids)
+        self._numbers[first:total, 0] = self._drawn.take(ids)
         for number, value in enumerate(self.states):
             self._numbers[first:total, 1 + number] = value
         self._seen = grown(self._seen, total)

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.table_rules import Rules, parse_table
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.random import (
     ScatteredRows,
     chances,
@@ -30,7 +33,7 @@ from pstranspile.runtime.large.forms import (
     table_with,
     written,
 )
-from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.large.table import Drawn, LargeTable, TableState
 from pstranspile.runtime.values.encoding import encode
 
 KEY = stream_key(7, "table")
@@ -59,6 +62,51 @@ def update(held: LargeTable, *ids: int) -> list[int]:
     held.put(places, held.take(places) + 1)
     held.end_update()
     return asked[kept].tolist()
+
+
+@given(
+    st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 50), min_size=1, max_size=20),
+    st.integers(1, 40),
+    st.integers(0, 1 << 40),
+    st.tuples(st.floats(-4, 4), st.floats(-4, 4)).map(sorted),
+)
+def test_even_numbers_are_drawn_as_without_compiled_loops(ids: list[int], width: int, first: int, limits: list[float]):
+    rows = ScatteredRows(KEY, first, np.array(ids), width)
+    found = uniform(rows, 0, len(ids) * width, *limits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert found.tobytes() == uniform(rows, 0, len(ids) * width, *limits).tobytes()
+
+
+def test_rows_that_were_looked_up_are_not_drawn_again():
+    asked: list[list[int]] = []
+
+    def draw(ids: Any) -> Any:
+        asked.append(ids.tolist())
+        return np.stack([ids, ids], axis=1).astype(np.float32)
+
+    drawn = Drawn(draw)
+    for ids in ([1, 5, 9], [2, 5, 7], [100]):
+        drawn.look_up(np.array(ids))
+    assert drawn.take(np.array([1, 2, 3, 9])).tolist() == [[1, 1], [2, 2], [3, 3], [9, 9]]
+    assert drawn.take(np.array([100])).tolist() == [[100, 100]]
+    assert asked == [[1, 5, 9], [2, 5, 7], [100], [3]]
+    assert drawn.take(np.array([5])).tolist() == [[5, 5]]
+    assert asked[4:] == [[5]]
+
+
+def test_few_rows_are_remembered():
+    counts: list[int] = []
+
+    def draw(ids: Any) -> Any:
+        counts.append(len(ids))
+        return np.zeros((len(ids), 1), np.float32)
+
+    drawn = Drawn(draw)
+    for start in range(0, 60_000, 3000):
+        drawn.look_up(np.arange(start, start + 3000))
+    assert len(drawn.take(np.arange(60_000))) == 60_000
+    assert counts[-1] >= 60_000 - (1 << 14)
 
 
 @pytest.mark.parametrize("draw", [uniform, normal, truncated_normal])

@@ -236,12 +236,15 @@ def _large_table(op: Op) -> Run:
         first = 0 if any_id else first  # with any_id, ids count from the start of the whole table
 
         def initial(ids: Array) -> Array:
-            out = np.full((len(ids), width), real(op, "value"), kind)
             if draw is None:
-                return out
+                return np.full((len(ids), width), real(op, "value"), kind)
+            out = np.empty((len(ids), width), kind)
             for start in range(0, len(ids), _AT_ONCE):
                 rows = ScatteredRows(key, first, ids[start : start + _AT_ONCE], width)
-                out[start : start + _AT_ONCE].flat = draw(rows, 0, len(rows.ids) * width)
+                drawn = draw(rows, 0, len(rows.ids) * width).reshape(-1, width)
+                if len(drawn) == len(ids):
+                    return drawn.astype(kind, copy=False)
+                out[start : start + _AT_ONCE] = drawn
             return out
 
         def enters(ids: Array, update: int) -> Array:
