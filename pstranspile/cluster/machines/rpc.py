@@ -21,6 +21,7 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import DType
 from pstranspile.runtime.kernels.kernel import Value
+from pstranspile.runtime.large.table import distinct_of_each
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import encode, refuse, write_file
@@ -87,7 +88,9 @@ def _joined_rows(parts: Sequence[Any]) -> SelectedRows:
 
 
 class _Lookups:
-    """Rows of tables that are cut alike, for all `Ids` at once: every server is asked once for each table."""
+    """Rows of tables that are cut alike, for all `Ids` at once: every server is asked once for each table, and once for
+    each id of it.
+    """
 
     def __init__(self, trainer: Trainer, ops: Sequence[Op], program: Program, servers: Servers):
         self.ops = ops
@@ -113,12 +116,12 @@ class _Lookups:
         data = [value.data if value.__class__ is LoDTensor else value for value in values]
         flat = data[0].reshape(-1) if len(data) == 1 else np.concatenate([ids.reshape(-1) for ids in data])
         known = flat if padding < 0 else np.where(flat == padding, 0, flat)
+        sizes = [*accumulate((ids.size for ids in data), initial=0)]
+        different, back, bounds = distinct_of_each(known, [sizes[place] for place in self.inputs])
         try:
-            parts, order = route_ids(known, self.ends, self.width)
+            parts, order = route_ids(different, self.ends, self.width)
         except ValueError as problem:
             raise DiagnosticError([at_op("cluster-unknown-variable", str(problem), self.ops[0])]) from None
-        sizes = [*accumulate((ids.size for ids in data), initial=0)]
-        bounds = [sizes[place] for place in self.inputs]
         begin, asked = 0, list[int]()
         for post, tables, ids in zip(self.posts, self.tables, parts, strict=True):
             cuts = order[begin : begin + len(ids)].searchsorted(bounds).tolist()  # each section is in ascending order
@@ -133,9 +136,9 @@ class _Lookups:
             if counts != asked:
                 message = "a server does not answer with a row for each id"
                 raise DiagnosticError([at_op("cluster-unknown-variable", message, self.ops[0])])
-            places = np.empty(len(flat), "int64")
-            places[order] = np.arange(len(flat))
-            rows = (answers[0] if len(answers) == 1 else np.concatenate(answers)).take(places, axis=0)
+            places = np.empty(len(different), "int64")
+            places[order] = np.arange(len(different))
+            rows = (answers[0] if len(answers) == 1 else np.concatenate(answers)).take(places[back], axis=0)
             if padding >= 0:
                 rows[flat == padding] = 0
             return _shared_out(rows, values, data, self.last_dim)

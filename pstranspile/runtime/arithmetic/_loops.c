@@ -535,15 +535,19 @@ static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t giv
 }
 
 static PyObject *py_group_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 3)) return NULL;
+    if (!has_arguments(given, 4)) return NULL;
     Arrays arrays = {.count = 0};
     int64_t *ids = memory(&arrays, a[0], 'q', 0, -1);
     Size count = ids ? size_of(&arrays, 0) : 0, different = 0;
-    int64_t *distinct = count && count <= UINT32_MAX ? memory(&arrays, a[1], 'q', 1, count) : NULL;
-    int64_t *back = distinct ? memory(&arrays, a[2], 'q', 1, count) : NULL;
+    int64_t *ends = count && count <= UINT32_MAX ? memory(&arrays, a[1], 'q', 1, -1) : NULL;
+    Size sections = ends ? size_of(&arrays, 1) - 1 : 0;
+    int fits = sections > 0 && ends[0] == 0 && ends[sections] == count;
+    for (Size at = 0; fits && at < sections; at++) fits = ends[at] <= ends[at + 1];
+    int64_t *distinct = fits ? memory(&arrays, a[2], 'q', 1, count) : NULL;
+    int64_t *back = distinct ? memory(&arrays, a[3], 'q', 1, count) : NULL;
     uint32_t *order = back ? PyMem_RawMalloc(2 * count * sizeof *order) : NULL;
     if (order) {
-        RUN(count, different = group_ids(count, ids, ascending(count, ids, order, order + count), distinct, back));
+        RUN(count, different = group_sections(ids, sections, ends, order, order + count, distinct, back));
         PyMem_RawFree(order);
     }
     release(&arrays);

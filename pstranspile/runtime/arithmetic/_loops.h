@@ -430,6 +430,14 @@ ALWAYS_INLINE static int digit_of(int64_t row, int shift) {
 /* The indices of the rows in ascending order of the rows; ties keep their order. `order` and `spare` have room for
    `count` indices each, and one of them is the result. */
 static const uint32_t *ascending(Size count, const int64_t *rows, uint32_t *order, uint32_t *spare) {
+    if (count <= NARROW) {
+        for (Size at = 0; at < count; at++) {
+            Size place = at;
+            for (; place && rows[order[place - 1]] > rows[at]; place--) order[place] = order[place - 1];
+            order[place] = (uint32_t)at;
+        }
+        return order;
+    }
     uint64_t varying = 0;
     for (Size at = 0; at < count; at++) {
         order[at] = (uint32_t)at;
@@ -491,13 +499,22 @@ FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *
     }
 }
 
-/* distinct = the different ids in ascending order, back[i] = the index of ids[i] among them; returns how many. */
-static Size group_ids(Size count, const int64_t *ids, const uint32_t *order, int64_t *distinct, int64_t *back) {
-    Size different = 0;
-    for (Size at = 0; at < count; at++) {
-        const int64_t id = ids[order[at]];
-        if (!at || id != distinct[different - 1]) distinct[different++] = id;
-        back[order[at]] = different - 1;
+/* distinct = the different ids of each section in ascending order, section after section; back[i] = the index of ids[i]
+   among them; ends[k] and ends[k + 1], first those of section k in `ids`, become those in `distinct`; returns how many.
+   `order` and `spare` have room for the index of each id. */
+static Size group_sections(const int64_t *ids, Size sections, int64_t *ends, uint32_t *order, uint32_t *spare,
+                           int64_t *distinct, int64_t *back) {
+    Size different = 0, start = 0;
+    for (Size section = 0; section < sections; section++) {
+        const Size first = different, stop = ends[section + 1], count = stop - start;
+        const uint32_t *sorted = count ? ascending(count, ids + start, order, spare) : order;
+        for (Size at = 0; at < count; at++) {
+            const int64_t id = ids[start + sorted[at]];
+            if (different == first || id != distinct[different - 1]) distinct[different++] = id;
+            back[start + sorted[at]] = different - 1;
+        }
+        start = stop;
+        ends[section + 1] = different;
     }
     return different;
 }

@@ -285,10 +285,11 @@ def enter_ids(ids: Array, entries: Array, start: int, stop: int) -> bool:
     return COMPILED and _loops.enter_ids(ids, entries, start, stop)
 
 
-def group_ids(ids: Array, distinct: Array, back: Array) -> int:
-    """Sets the first elements of `distinct` to the different ids, int64 of any sign, in ascending order, and `back` to
-    the index of each id among them. Both are as long as `ids`.
+def group_ids(ids: Array, ends: Array, distinct: Array, back: Array) -> int:
+    """Sets the first elements of `distinct` to the different ids of each section, int64 of any sign, in ascending
+    order and section after section, and `back` to the index of each id among them. Both are as long as `ids`.
 
-    Returns the number of different ids, or 0 if numpy must do the work.
+    `ends`, int64 [sections + 1], are the boundaries of the sections in `ids`, beginning with 0; they become those in
+    `distinct`. Returns the number of different ids, or 0 if numpy must do the work.
     """
-    return _loops.group_ids(ids, distinct, back) if COMPILED else 0
+    return _loops.group_ids(ids, ends, distinct, back) if COMPILED else 0

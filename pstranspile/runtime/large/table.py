@@ -26,10 +26,11 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, cached_property
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,11 +86,25 @@ def grown(array: Array, length: int) -> Array:
 
 def distinct(ids: Array) -> tuple[Array, Array]:
     """The different ids in ascending order, and the index of each id among them; int64 [n] of any order."""
+    found, back, _ = distinct_of_each(ids, [0, len(ids)])
+    return found, back
+
+
+def distinct_of_each(ids: Array, bounds: Sequence[int]) -> tuple[Array, Array, list[int]]:
+    """The different ids of each section, in ascending order and section after section; the index of each id among them;
+    and the boundaries of the sections there.
+
+    `ids` is int64 [n] of any order, `bounds` are the boundaries of its sections, from 0 to n.
+    """
     ids = np.ascontiguousarray(ids, np.int64)
-    found, back = np.empty_like(ids), np.empty_like(ids)
-    if count := loops.group_ids(ids, found, back):
-        return found[:count], back
-    return np.unique(ids, return_inverse=True)
+    found, back, ends = np.empty_like(ids), np.empty_like(ids), np.array(bounds, np.int64)
+    if count := loops.group_ids(ids, ends, found, back):
+        return found[:count], back, ends.tolist()
+    parts = [np.unique(ids[start:stop], return_inverse=True) for start, stop in pairwise(bounds)]
+    ends = [*accumulate((len(different) for different, _ in parts), initial=0)]
+    for (_, places), (start, stop), first in zip(parts, pairwise(bounds), ends, strict=False):
+        back[start:stop] = places + first
+    return np.concatenate([ids[:0], *(different for different, _ in parts)]), back, ends
 
 
 class IdIndex:

@@ -1,6 +1,7 @@
 """Lookups on servers that other ops stand between: their requests go out together, and results stay as they were."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.cluster.machines import script
+from pstranspile.cluster.machines.message import LOOKUP
+from pstranspile.cluster.machines.network import Link
 from pstranspile.cluster.machines.script import EXCHANGE, find_exchanges
 from pstranspile.proof.values import make_feeds
 
@@ -50,6 +53,22 @@ def test_lookups_join_over_ops_that_use_their_rows():
     at = types.index(EXCHANGE)
     assert sorted(types[:at]) == ["reshape2", "reshape2"]
     assert types[at + 1 : at + 3] == ["reduce_sum", "reduce_sum"]
+
+
+def test_an_id_that_comes_again_is_asked_for_once(monkeypatch: pytest.MonkeyPatch):
+    asked: list[list[int]] = []
+    post = Link.post
+
+    def posted(self: Link, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
+        if kind == LOOKUP:
+            asked.append(payload.tolist())
+        post(self, kind, step, variable, payload, slot)
+
+    monkeypatch.setattr(Link, "post", posted)
+    compiled = ps.compile(net(), ps.Job(pservers=2, trainers=1, min_block_size=1))
+    ids = {"first": np.array([[[7, 7], [40, 7], [3, 40]]]), "second": np.array([[[0, 0], [0, 0], [0, 0]]])}
+    ps.simulate(compiled, ids)
+    assert sorted(asked) == [[], [0], [3, 7], [15]]
 
 
 def test_ids_that_follow_from_rows_are_looked_up_after_these():

@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +185,16 @@ def _traffic(compiled: ps.Compiled, steps: int) -> tuple[int, int]:
 
 
 def _recorded(compiled: ps.Compiled, steps: int) -> Recorder:
-    """The events of a run of a simulated cluster, with `ROWS_FED` rows for each trainer."""
+    """The events of a run of a simulated cluster, with `ROWS_FED` rows for each trainer and no id twice in a step."""
     main, draw, feeds = compiled.source.main, np.random.default_rng(0), {}
+    looked_up = {op.input("Ids") for op in main.main_block.ops if op.type.startswith("lookup_table")}
     for name in sorted(inputs_of(main)):
         var = main.main_block.vars[name]
         dims = (steps, ROWS_FED * compiled.plan.trainers, *var.shape[1:])
         whole = var.dtype is not None and var.dtype.text.startswith("i")
+        if name in looked_up:
+            feeds[name] = np.stack([np.arange(prod(dims[1:])).reshape(dims[1:])] * steps)
+            continue
         feeds[name] = draw.integers(0, 2, dims) if whole else draw.normal(size=dims).astype("float32")
     cluster = ps.Cluster(compiled.roles())
     recorder = Recorder(cluster)

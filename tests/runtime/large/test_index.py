@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.random import block_words
-from pstranspile.runtime.large.table import IdIndex, distinct
+from pstranspile.runtime.large.table import IdIndex, distinct, distinct_of_each
 
 IDS = st.lists(st.integers(0, 1 << 62) | st.integers(0, 50), unique=True, max_size=80)
 
@@ -58,6 +59,19 @@ def test_ids_are_grouped(ids: list[int]):
     found, back = distinct(np.array(ids, np.int64))
     assert found.tolist() == sorted({*ids})
     assert found[back].tolist() == ids
+
+
+@given(st.lists(st.lists(SIGNED, max_size=40), max_size=6))
+def test_ids_are_grouped_in_each_section(sections: list[list[int]]):
+    bounds = [0]
+    for section in sections:
+        bounds.append(bounds[-1] + len(section))
+    ids = np.array([identity for section in sections for identity in section], np.int64)
+    found, back, ends = distinct_of_each(ids, bounds)
+    assert [found[start:stop].tolist() for start, stop in pairwise(ends)] == [sorted({*each}) for each in sections]
+    assert found[back].tolist() == ids.tolist()
+    for section, (start, stop) in enumerate(pairwise(bounds)):
+        assert all(ends[section] <= place < ends[section + 1] for place in back[start:stop])
 
 
 WORD = st.integers(0, (1 << 64) - 1)
