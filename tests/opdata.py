@@ -152,9 +152,9 @@ def type_faults(recording: Recording) -> list[str]:
     return [problem.message for problem in check_types(with_defaults(make_op(meta)), types.get)]
 
 
-def op_faults(recording: Recording, folder: Path) -> Iterator[str]:
+def op_program(recording: Recording) -> tuple[Program, dict[str, str]]:
+    """A program of the recorded op alone, and the variables' names by the keys of their values."""
     meta = recording.meta
-    op = make_op(meta)
     places = {
         f"{side}/{slot}/{number}": name
         for side, slots in (("in", meta["inputs"]), ("out", meta["outputs"]))
@@ -164,7 +164,14 @@ def op_faults(recording: Recording, folder: Path) -> Iterator[str]:
     sparse = {name for key, name in places.items() if f"{key}/height" in recording.arrays}
     kinds = {name: VarKind.SELECTED_ROWS if name in sparse else VarKind.LOD_TENSOR for name in places.values()}
     variables = {name: Var(name, kind, TensorType(DType.FP32, ())) for name, kind in kinds.items()}
-    frame = Frame(Execution(Program((Block(FrozenMap(variables), (op,)),), 7), Scope(), folder=folder))
+    return Program((Block(FrozenMap(variables), (make_op(meta),)),), 7), places
+
+
+def op_faults(recording: Recording, folder: Path) -> Iterator[str]:
+    meta = recording.meta
+    program, places = op_program(recording)
+    (op,) = program.main_block.ops
+    frame = Frame(Execution(program, Scope(), folder=folder))
     stored = {key[5:]: recording.arrays[key].tobytes() for key in recording.arrays if key.startswith("file/")}
     writes = op.type.startswith("save")
     for path, content in {} if writes else stored.items():

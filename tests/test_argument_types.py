@@ -244,3 +244,26 @@ def test_programs_that_are_not_there():
 def test_what_is_missing_is_told_before_types():
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'job'"):
         ps.compile(3)  # pyright: ignore
+
+
+def test_arguments_in_wrong_places_are_told() -> None:
+    """The wrong type of an argument is told first, with what to pass instead."""
+    module = ps.load(ROOT / "golden" / "linear_regression.ir")
+    job = ps.Job(pservers=2, trainers=2)
+    launch: Any = ps.launch
+    compiling: Any = ps.compile
+    job_of: Any = ps.Job
+    with pytest.raises(
+        TypeError, match=r"^launch takes a Compiled, not a value of type Module; compile\(module, job\)"
+    ):
+        launch(module, job, feeds={})
+    with pytest.raises(
+        TypeError, match=r"^launch is given feeds twice, by its place and by its name: launch\(job, fee"
+    ):
+        launch(ps.compile(module, job), {}, feeds={})
+    with pytest.raises(
+        TypeError, match=r"^compile is given 3 arguments by place, it takes 2: compile\(module, job, \.\.\.\); "
+    ):
+        compiling(module, job, None)
+    with pytest.raises(TypeError, match=r"^Job is given 3 arguments by place, it takes 2: Job\(pservers, trainers, "):
+        job_of(2, 2, "async")

@@ -300,6 +300,38 @@ def test_options_override_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "marked"),
+    [
+        ("job.toml", 'pservers = ["a:1", "b:99999999"]\n', ["b:99999999"]),
+        ("job.toml", 'pservers = [ # two\n  "a:1",\n  "b", # no port\n]\n', ["b"]),
+        ("job.toml", 'pservers = "a:1, b ,c:3"\ntrainers = "abc"\n', ["b", "abc"]),
+        ("job.toml", 'pservers = "a:1,,b:1"\n', ["a:1,,b:1"]),
+        ("job.toml", "pservers = ['a:1', 'b:1', 'a:1'] # twice\n", ["a:1"]),
+        ("job.json", '{"pservers": ["a:1",\n 7]}', ["7"]),
+        ("job.json", '{"pservers": ["ps1:1", "ps1"], "wait_port": "yes"}', ["yes"]),
+        ("job.toml", 'pservers = 2\nmode = "sinc"\nmin_block_size = 0 # small\n', ["0", "sinc"]),
+        ("job.toml", 'pservers = 2\nlarge_tables = ["a", "b", "a"]\n', ["a"]),
+        ("job.toml", "pservers = 2\ntrainer = 2\n", ["trainer"]),
+        ("job.toml", "pservers = 2\ntrainers = []\n", ["[]"]),
+        ("job.toml", 'pservers = 2\nsplit_method = "module:Class"\n', ["module:Class"]),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_marked(tmp_path, name, text, marked):
+    """A value, an item of a list or of a text with commas, or a key; the second of what stands there twice."""
+    path = write(tmp_path, name, text)
+    with pytest.raises(JobError) as caught:
+        load_job(path)
+    found = []
+    for finding in caught.value.diagnostics:
+        line = text.splitlines()[finding.location.line - 1]
+        found.append(line[finding.location.column - 1 :][: len(finding.focus)])
+        assert found[-1] == finding.focus
+    assert sorted(found) == sorted(marked)
+    if marked == ["a:1"]:
+        assert caught.value.diagnostics[0].location.column == text.rindex("a:1") + 1
+
+
+@pytest.mark.parametrize(
     ("name", "text", "code", "line", "says"),
     [
         ("job.toml", 'pservers = "a:1"\ntrainer = 2\n', "job-unknown-key", 2, "did you mean trainers?"),

@@ -186,6 +186,9 @@ def _result(called: Any, made: Callable[..., Any], given: Iterable[Any], named: 
         return made(*given, **named)
     except TypeError:
         _require_known(called, named)
+        wrong = "" if _can_be_called(made, given, named) else _wrong_places(called, made, given, named)
+        if wrong:
+            raise TypeError(wrong) from None
         raise
 
 
@@ -211,7 +214,7 @@ def checked(called: _Called) -> _Called:
                 if wanted.known and value.__class__ not in wanted.exact:
                     _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
         except TypeError:
-            if _can_be_called(made, given, named):
+            if _can_be_called(made, given, named) or _wrong_places(called, made, given, named):
                 raise
         return _result(called, made, given, named)
 
@@ -235,6 +238,37 @@ def _can_be_called(made: Callable[..., Any], given: Iterable[Any], named: Mappin
     except TypeError:
         return False
     return True
+
+
+_SHOWN = 12
+"""The most arguments that a message lists."""
+
+
+def _wrong_places(
+    called: Callable[..., Any], made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]
+) -> str:
+    """What is wrong with the places of the arguments: they are too many, or one is given by its name as well. "" if
+    nothing is.
+    """
+    from inspect import signature
+
+    known = [*signature(made).parameters.values()]
+    if any(one.kind is one.VAR_POSITIONAL for one in known):
+        return ""
+    by_place = [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    values = [*given]
+    if by_place[:1] == ["self"]:
+        by_place, values = by_place[1:], values[1:]
+    order = f"{called.__name__}({', '.join(by_place)}{', ...' if len(known) > len(by_place) else ''})"
+    twice = next((name for name in by_place[: len(values)] if name in named), None)
+    if twice is not None:
+        return f"{called.__name__} is given {twice} twice, by its place and by its name: {order}"
+    if len(values) > len(by_place):
+        others = [one.name for one in known if one.kind is one.KEYWORD_ONLY]
+        more = ", ..." if len(others) > _SHOWN else ""
+        hint = f"; by name it takes {', '.join(others[:_SHOWN])}{more}" if others else ""
+        return f"{called.__name__} is given {len(values)} arguments by place, it takes {len(by_place)}: {order}{hint}"
+    return ""
 
 
 def _require_known(called: Callable[..., Any], named: Iterable[str]) -> None:

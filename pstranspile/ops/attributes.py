@@ -79,13 +79,13 @@ class Limits(NamedTuple):
         """The range in words, without `below`."""
         words = ["finite"] if self.finite else []
         if self.least is not None and self.most is not None:
-            words.append(f"from {self.least:g} to {self.most:g}")
+            words.append(f"from {_written(self.least)} to {_written(self.most)}")
         elif self.least is not None:
-            words.append(f"at least {self.least:g}")
+            words.append(f"at least {_written(self.least)}")
         elif self.most is not None:
-            words.append(f"at most {self.most:g}")
+            words.append(f"at most {_written(self.most)}")
         if self.above is not None:
-            words.append(f"above {self.above:g}")
+            words.append(f"above {_written(self.above)}")
         return " and ".join(words)
 
     def holds(self, number: float) -> bool:
@@ -159,6 +159,12 @@ def refusals(attrs: Attrs, specs: Mapping[str, AttributeDeclaration]) -> Iterato
             yield name, reason
 
 
+def _written(number: float) -> str:
+    """A number with all digits that it has before the point: 1073741824, 0.5, 1e+20."""
+    whole = -1e16 < number < 1e16 and number == int(number)
+    return str(int(number)) if whole else f"{number:g}"
+
+
 def _refusal(
     name: str,
     value: AttrValue | None,
@@ -174,7 +180,7 @@ def _refusal(
     if isinstance(spec.admitted, Limits):
         wrong = next((number for number in numbers if not spec.admitted.holds(number)), None)
         if wrong is not None:
-            has = f"has {wrong:g}" if isinstance(value, tuple) else f"is {wrong:g}"
+            has = f"has {_written(wrong)}" if isinstance(value, tuple) else f"is {_written(wrong)}"
             return f"{name} {has}, it must be {spec.admitted.told}"
         counts = spec.admitted.counts
         if counts and isinstance(value, tuple) and len(value) not in counts:
@@ -183,11 +189,11 @@ def _refusal(
         if other in specs:
             for number, most in zip(numbers, _numbers(attrs.get(other, specs[other].default)), strict=False):
                 if not number <= most:  # NaN is not
-                    return f"{name} is {number:g}, it must be at most {other}, which is {most:g}"
+                    return f"{name} is {_written(number)}, it must be at most {other}, which is {_written(most)}"
     elif isinstance(spec.admitted, ElementType):
         for number in numbers:
             if number not in _ELEMENT_TYPES and not (spec.admitted.unset and number < 0):
-                return f"{name} is {number:g}, which is the number of no element type"
+                return f"{name} is {_written(number)}, which is the number of no element type"
     return ""
 
 

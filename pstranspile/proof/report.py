@@ -273,6 +273,8 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     lines += _causes(report, every=every, hint=hint)
     lines += _conclusion(report, every=every, hint=hint)
     others = [verdict for verdict in report.verdicts if verdict not in different]
+    if every and any(verdict.worst for verdict in report.verdicts):
+        lines.append("differences are relative to values, and in double precision to what these have changed by")
     lines += [_line(verdict, width) for verdict in others] if every else _counts(report, others, hint)
     return "\n".join(map(in_one_line, lines)) + "\n"
 
@@ -285,14 +287,15 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
         most = max(allowed, key=lambda verdict: verdict.worst)
         yield (
             f"{len(allowed):,} of {counted(len(kept), 'variable')} {'differs' if len(allowed) == 1 else 'differ'}, "
-            f"which the mode allows; the most: %{most.name}, {most.worst:.1e} after step {most.worst_step}"
+            f"which the mode allows; the largest relative difference: %{most.name}, "
+            f"{most.worst:.1e} after step {most.worst_step}"
         )
     figures: list[str] = []
     for equality in (BITWISE, ROUNDING):
         of = [verdict for verdict in kept if verdict.equality == equality]
         if of:
             worst = max(of, key=lambda verdict: verdict.deviation)
-            most = f" (the most: %{worst.name}, {_figure(worst)})" if worst.deviation else ""
+            most = f" (the largest relative difference: %{worst.name}, {_figure(worst)})" if worst.deviation else ""
             figures.append(f"{counted(len(of), 'variable')} {equality}{most}")
     metrics = len(verdicts) - len(kept)
     if metrics:
@@ -364,8 +367,10 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
             lines.append(f"{schedules} {'ends' if report.schedules == 1 else 'end'} bitwise equal")
     if report.applied is not None:
         result = report.applied
-        lines.append(f"{result.applied:,} of {counted(result.sent, 'gradient')} applied, each once")
-        lines.append(f"staleness: at most {counted(result.stalest, 'update')}, {result.mean_staleness:.2f} on average")
+        were = "was" if result.sent == 1 else "were"
+        lines.append(f"{result.applied:,} of {counted(result.sent, 'gradient')} {were} applied, each once")
+        most, mean = f"at most {counted(result.stalest, 'update')}", f"{result.mean_staleness:.2f} on average"
+        lines.append(f"staleness: {most} of a parameter between its fetch and the gradient made of it, {mean}")
     return [*lines, *(_fault_lines(report.faulty) if report.faulty is not None else ())]
 
 

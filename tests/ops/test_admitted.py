@@ -98,6 +98,22 @@ WRONG = [
         "pad2d(X=%many) -> Out=%y {paddings=[1, 1]}",
         "paddings is [1, 1], not top, bottom, left and right",
     ),
+    (
+        'pad2d(X=%many) -> Out=%y {paddings=[0, 0, 0, 0], data_format="nhwc"}',
+        "data_format is 'nhwc', it must be one of 'NCHW', 'NHWC'",
+    ),
+    (
+        'pool2d(X=%many) -> Out=%y {ksize=[2, 2], pooling_type="max", data_format="nhwc"}',
+        "data_format is 'nhwc', it must be one of 'NCHW', 'NHWC', 'AnyLayout'",
+    ),
+    (
+        'pool2d(X=%many) -> Out=%y {ksize=[2, 2], pooling_type="max", padding_algorithm="same"}',
+        "padding_algorithm is 'same', it must be one of 'EXPLICIT', 'SAME', 'VALID'",
+    ),
+    (
+        'conv2d(Input=%many, Filter=%many) -> Output=%y {data_format="nchw"}',
+        "data_format is 'nchw', it must be one of 'NCHW', 'NHWC', 'AnyLayout'",
+    ),
 ]
 
 

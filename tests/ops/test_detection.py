@@ -4,6 +4,7 @@ samples that are drawn.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -234,3 +235,59 @@ def test_proposals_are_sampled():
     frame = compute("generate_proposal_labels", inputs, {"Rois": "rois", "LabelsInt32": "labels"}, attrs)
     assert frame.find("labels").data.ravel().tolist() == [1, 1, 0, 0]
     assert frame.find("rois").lod == [[0, 4]]
+
+
+def test_samples_of_large_regions_take_memory_by_the_result_and_not_by_their_number():
+    """A region of the whole feature map has a sample for each pixel of each channel, some 100 MB here."""
+    x = np.random.default_rng(1).normal(size=(1, 256, 80, 80)).astype("float32")
+    rois = LoDTensor(np.float32([[0, 0, 79, 79]]), [[0, 1]])
+    attrs = {"pooled_height": 2, "pooled_width": 2, "spatial_scale": 1.0, "sampling_ratio": -1}
+    tracemalloc.start()
+    try:
+        out = compute("roi_align", {"X": x, "ROIs": rois}, {"Out": "Out"}, attrs).find("Out")
+        compute("roi_align_grad", {"X": x, "ROIs": rois, "Out@GRAD": out}, {"X@GRAD": "G"}, attrs)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 6 * x.nbytes
+    edges = x[0, :, :40, :40].astype("float64")
+    assert np.allclose(out[0, :, 0, 0], edges.mean(axis=(1, 2)), atol=0.02)
+
+
+def test_a_region_far_larger_than_its_image_is_refused():
+    rois = LoDTensor(np.float32([[0, 0, 1e6, 1e6]]), [[0, 1]])
+    attrs = {"pooled_height": 2, "pooled_width": 2, "spatial_scale": 1.0, "sampling_ratio": -1}
+    with pytest.raises(DiagnosticError, match=r"region 0 of ROIs has 1,000,000 x 1,000,000 pixels.* has 5 x 5 pixels"):
+        compute("roi_align", {"X": FEATURES, "ROIs": rois}, {"Out": "Out"}, attrs)
+
+
+ENDLESS = {
+    "hash": ("hash", {"X": np.ones((2, 2), "int64")}, "Out", {"num_hash": 1 << 30}, "num_hash is 1073741824"),
+    "spectral_norm": (
+        "spectral_norm",
+        {"Weight": np.ones((2, 2)), "U": np.ones(2), "V": np.ones(2)},
+        "Out",
+        {"power_iters": 1 << 30},
+        "power_iters is 1073741824",
+    ),
+    "density_prior_box": (
+        "density_prior_box",
+        {"Input": FEATURES, "Image": FEATURES},
+        "Boxes",
+        {"densities": Ints([1 << 30]), "fixed_sizes": Floats([1.0]), "variances": Floats([0.1] * 4)},
+        "densities has 1073741824",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_attributes_that_ask_for_turns_without_end_are_refused(what: str):
+    op_type, inputs, slot, attrs, told = ENDLESS[what]
+    with pytest.raises(DiagnosticError, match=told):
+        compute(op_type, inputs, {slot: slot}, attrs)
+
+
+def test_boxes_have_as_many_levels_as_the_op_has_outputs():
+    attrs = {"min_level": 2, "max_level": 1 << 30, "refer_level": 4, "refer_scale": 224}
+    found = compute("distribute_fpn_proposals", {"FpnRois": FEW}, {"MultiFpnRois": "Level"}, attrs)
+    assert len(found.find("Level").data) == 3

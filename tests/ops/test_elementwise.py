@@ -113,5 +113,5 @@ def test_sparse_rows_are_scaled_by_one_number():
 
 
 def test_dims_that_do_not_fit_are_refused():
-    with pytest.raises(DiagnosticError, match="broadcast"):
+    with pytest.raises(DiagnosticError, match=r"Y is f64\[2\], which does not fit X, f64\[2, 3\]"):
         one_output("elementwise_add", {"X": np.ones((2, 3)), "Y": np.ones(2)})

@@ -82,7 +82,7 @@ def test_asynchronous_clusters_apply_every_gradient_once():
     slices = sum(len(p.slices) for p in ps.compile(dense(), job(3, 2, "async")).plan.parameters)
     assert report.applied.sent == report.applied.applied == 3 * 6 * slices
     assert report.applied.stalest >= 2
-    assert "gradients applied, each once" in report_text(report)
+    assert "gradients were applied, each once" in report_text(report)
 
 
 def test_a_gradient_that_is_not_averaged_is_found():
@@ -371,7 +371,7 @@ def test_both_reports_show_the_figure_that_decides():
         ps.load(Path(__file__).parents[2] / "examples" / "regression.ir"), ps.Job(pservers=2, trainers=2), steps=2
     )
     short, long = report_text(report), report_text(report, every=True)
-    (told,) = re.findall(r"the most: %(\S+), ([^)]+)\)", short)
+    (told,) = re.findall(r"the largest relative difference: %(\S+), ([^)]+)\)", short)
     assert re.search(rf"^  {re.escape(told[0])} .* equal within rounding  {re.escape(told[1])}$", long, re.MULTILINE)
 
 
@@ -437,3 +437,15 @@ def test_what_goes_wrong_in_one_order_alone_is_found(mode: str, monkeypatch: pyt
     assert not report.holds
     assert report.wrong
     assert all(line.startswith("schedule ") for line in report.wrong)
+
+
+def test_figures_of_servers_that_wait_for_nobody_have_units():
+    module = ps.load(str(Path(__file__).parents[2] / "examples" / "regression.ir"))
+    report = check(module, ps.Job(pservers=2, trainers=2, mode="async"), steps=2)
+    short, long = report_text(report), report_text(report, every=True)
+    assert re.search(
+        r"which the mode allows; the largest relative difference: %\w+, \d\.\de[-+]\d+ after step \d", short
+    )
+    assert " gradients were applied, each once" in short
+    assert "1 update of a parameter between its fetch and the gradient made of it" in short
+    assert "\ndifferences are relative to values, and in double precision to what these have changed by\n" in long

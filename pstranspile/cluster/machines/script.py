@@ -24,7 +24,7 @@ from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import facts_of
 from pstranspile.runtime.kernels.kernel import Run, Value
-from pstranspile.runtime.run.bound import EMPTY_NAME, Argument, BoundOp
+from pstranspile.runtime.run.bound import EMPTY_NAME, Argument, BoundOp, in_words, is_stated
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory
@@ -379,7 +379,8 @@ REFUSALS = (ValueError, TypeError, IndexError, OverflowError)
 def refused(op: Op, values: Sequence[Value], problem: Exception) -> DiagnosticError:
     """The error for an exchange whose action does not accept the values."""
     notes = [Note(f"it is given {', '.join(map(describe, values))}")]
-    return DiagnosticError([at_op("run-op-failed", str(problem), op, notes=notes)])
+    reason = str(problem) if is_stated(op, problem) else in_words(problem, [("", value) for value in values])
+    return DiagnosticError([at_op("run-op-failed", reason, op, notes=notes)])
 
 
 def _never(*_values: Value) -> Value:

@@ -201,26 +201,77 @@ _DIGITS = "a number has thousands of digits"
 def _placed(
     findings: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
 ) -> Sequence[Diagnostic]:
-    """The first findings, each with the line of the file that has its key, unless an override gave it."""
+    """The first findings, each with the place of the file that is wrong, unless an override gave it: a value, an item
+    of a list, or a key.
+    """
     findings = first_findings(findings)
     if path is None:
         return findings
-    return [
-        d if d.focus in overrides or not d.focus else d._replace(location=_locate(str(path), text, d.focus))
-        for d in findings
-    ]
+    return [d if d.focus in overrides or not d.focus else _at_fault(d, str(path), text) for d in findings]
 
 
-def _locate(file: str, text: str, key: str) -> Location:
-    """The location of a key in the file: its first occurrence at the start of a line or after `{` or `,`, before `=` or
-    `:`.
+_ABOUT_KEYS = frozenset({"job-unknown-key", "job-file"})
+"""Codes of findings about keys, whatever their values are."""
+
+
+def _at_fault(finding: Diagnostic, file: str, text: str) -> Diagnostic:
+    """A finding about a key with the place of what is wrong, which becomes its focus as far as it is on one line."""
+    key, at = finding.focus, _key_at(text, finding.focus)
+    if at < 0:
+        return finding._replace(location=Location(file))
+    start, stop = at, at + len(key)
+    value = None if finding.code in _ABOUT_KEYS else _VALUE(text, stop)
+    if value is not None:
+        start, stop = _item_at_fault(finding.message, text, *value.span(1))
+    if stop - start > 1 and text[start] in "\"'" and text[start] == text[stop - 1]:
+        start, stop = start + 1, stop - 1
+    marked = text[start:stop].partition("\n")[0].rstrip() or text[start : start + 1].strip()
+    where = Location(file, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+    return finding._replace(location=where, focus=marked or key)
+
+
+_STRING = r"""\"(?:\\.|[^"\\\n])*\"|'[^'\n]*'"""
+_VALUE = Pattern(rf"[\"']?\s*[=:]\s*({_STRING}|\[(?:{_STRING}|#[^\n]*|[^\]\"'#])*\]?|[^\s,}}\]#]+)").match
+_ITEM = Pattern(rf"({_STRING})|#[^\n]*|([^\s,\[\]\"'#]+)")
+_PIECE = Pattern(r"[^,]+|(?<=,)(?=,)")
+_NUMBERED = Pattern(r"number (\d+) of its \d+ is")
+
+
+def _item_at_fault(message: str, text: str, start: int, stop: int) -> tuple[int, int]:
+    """The place of the item of a list, or of a text with commas, that a message is about; else that of the whole."""
+    if text[start] == "[":
+        spans = [match.span(match.lastindex) for match in _ITEM.finditer(text[:stop], start + 1) if match.lastindex]
+    elif text[start] in "\"'":
+        spans = [match.span() for match in _PIECE.finditer(text[: stop - 1], start + 1)]
+    else:
+        return start, stop
+    numbered = _NUMBERED.search(message)
+    if numbered and int(numbered[1]) <= len(spans):
+        return spans[int(numbered[1]) - 1]
+    named = [span for span in spans if _names(message, text[slice(*span)].strip().strip("\"'").strip())]
+    if not named or (len(spans) == 1 and text[start] != "["):
+        return start, stop
+    first, last = named[-1]  # of those that stand twice, the second
+    while text[first : first + 1].isspace():
+        first += 1
+    return first, last
+
+
+def _names(message: str, item: str) -> bool:
+    """Whether a message is about an item of a list: it has the item as a whole word."""
+    if not item or item not in message:
+        return False
+    return re.search(rf"(?<![\w.:-]){re.escape(item)}(?![\w.-]|:\w)", message) is not None
+
+
+def _key_at(text: str, key: str) -> int:
+    """The place of a key: its first occurrence at the start of a line or after `{` or `,`, before `=` or `:`; -1 if it
+    does not occur.
     """
     at = text.find(key)
     while at >= 0 and not (_begins(text, at) and _GIVES(text, at + len(key))):
         at = text.find(key, at + 1)
-    if at < 0:
-        return Location(file)
-    return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+    return at
 
 
 _GIVES = Pattern(r"[\"']?\s*[=:\].]").match

@@ -157,7 +157,7 @@ declare(
         "offset": 0.5,
         "fixed_sizes": within(floats(), above=0),
         "fixed_ratios": floats(),
-        "densities": ints(),
+        "densities": within(ints(), most=1024),
     },
     rows="own",
     doc="as prior_box, with several boxes of each size around each place",

@@ -173,7 +173,7 @@ declare_gradient(
 declare(
     "spectral_norm",
     "Weight U V -> Out",
-    {"dim": 0, "power_iters": within(1, 0), "eps": 1e-12},
+    {"dim": 0, "power_iters": within(1, 0, 100_000), "eps": 1e-12},
     doc="Out = Weight divided by its largest singular value",
 )
 declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")

@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import image_dims, images_type, window_counts
-from pstranspile.ops.schema import INT, INTS, among, declare, declare_gradient, ints, within
+from pstranspile.ops.schema import INT, INTS, among, declare, declare_gradient, ints, within, words
 from pstranspile.ops.shapes import ShapeError, Types, one, shape_rule
 
 declare(
@@ -24,9 +24,9 @@ declare(
         "ceil_mode": False,
         "use_mkldnn": False,
         "use_quantizer": False,
-        "data_format": "NCHW",
+        "data_format": words("NCHW", "NHWC", "AnyLayout"),
         "is_test": False,
-        "padding_algorithm": "EXPLICIT",
+        "padding_algorithm": words("EXPLICIT", "SAME", "VALID"),
     },
     typed_by="X",
     doc="Out = the maximum or average of each window",
@@ -46,8 +46,8 @@ declare(
         "use_cudnn": False,
         "ceil_mode": False,
         "use_mkldnn": False,
-        "data_format": "NCDHW",
-        "padding_algorithm": "EXPLICIT",
+        "data_format": words("NCDHW", "NDHWC", "NCHW", "NHWC", "AnyLayout"),
+        "padding_algorithm": words("EXPLICIT", "SAME", "VALID"),
     },
     typed_by="X",
     doc="as pool2d, over volumes",

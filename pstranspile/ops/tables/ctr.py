@@ -71,7 +71,11 @@ def _data_norm_grad_types(op: Op, types: Types) -> Types:
 declare(
     "hash",
     "X -> Out",
-    {"num_hash": within(1, 1), "mod_by": within(long(100000), 1), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    {
+        "num_hash": within(1, 1, 1 << 16),
+        "mod_by": within(long(100000), 1),
+        "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True,
+    },
     constant=True,
     doc="Out = hashes of the rows of X, modulo mod_by",
 )

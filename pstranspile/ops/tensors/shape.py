@@ -492,7 +492,7 @@ declare(
         "paddings": INTS,
         "pad_value": 0.0,
         "mode": words("constant", "reflect", "edge"),
-        "data_format": "NCHW",
+        "data_format": words("NCHW", "NHWC"),
     },
     doc="Out = images X with their edges padded",
 )

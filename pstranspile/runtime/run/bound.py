@@ -5,14 +5,20 @@ variable names.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dis import opname
 from functools import cache
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 
+import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of, schema_of, with_defaults
 from pstranspile.ops.attributes import refusals
 from pstranspile.ops.offered import package_note, told_as, told_to_end
@@ -105,6 +111,8 @@ def bind(op: Op) -> BoundOp:
         run = kernel.make(with_defaults(op))
     except (ValueError, KeyError, IndexError, TypeError, ArithmeticError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
+        if not (is_stated(op, problem) or isinstance(problem, KeyError)):
+            reason = in_words(problem, [])
         raise DiagnosticError([at_op("run-op-failed", reason, op, notes=package_note(op.type))]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
@@ -453,17 +461,102 @@ def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
 
 def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:
     """Raises the DiagnosticError for a kernel that can't compute, with the reason and a description of its inputs."""
-    seen: list[tuple[str, Value]] = []
+    seen: list[tuple[str, str, Value]] = []
     for argument, value in zip(bound.arguments, values, strict=True):
         if argument.duplicable:
-            seen += zip(argument.names, value, strict=False)
+            seen += [(argument.slot, *pair) for pair in zip(argument.names, value, strict=False)]
         elif argument.names:
-            seen.append((argument.names[0], value))
-    if not bound.sees_lod:
-        seen = [(name, value.data if value.__class__ is LoDTensor else value) for name, value in seen]
-    reason = str(problem) or type(problem).__name__
-    if isinstance(problem, KeyError):
-        reason = f"{reason} is missing"
-    notes = [Note(f"the inputs are {described(seen)}")] if seen else []
+            seen.append((argument.slot, argument.names[0], value))
+    if is_stated(bound.op, problem):
+        reason = str(problem) or type(problem).__name__
+        reason = f"{reason} is missing" if isinstance(problem, KeyError) else reason
+    else:
+        reason = _refused_by_rule(bound.op, seen) or in_words(problem, [(slot, value) for slot, _, value in seen])
+    told = [(name, value if bound.sees_lod else _without_lod(value)) for _, name, value in seen]
+    notes = [Note(f"the inputs are {described(told)}")] if told else []
     notes += package_note(bound.op.type)
     raise DiagnosticError([at_op("run-op-failed", reason, bound.op, notes=notes)]) from problem
+
+
+def _without_lod(value: Value) -> Value:
+    return value.data if isinstance(value, LoDTensor) else value
+
+
+def is_stated(op: Op, problem: BaseException) -> bool:
+    """Whether an exception of an op has its message from a `raise` of this package, or from an op or a function that
+    is no part of it. Other messages are those of Python and numpy about arrays that the user of an op doesn't know.
+    """
+    schema = schema_of(op.type)
+    if schema is not None and not schema.is_built_in:
+        return True
+    own, last = True, problem.__traceback__
+    if last is None:
+        return True
+    for frame, _ in walk_tb(last):
+        own = own and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY, "<"))
+    while last.tb_next is not None:
+        last = last.tb_next
+    code = last.tb_frame.f_code
+    raises = opname[code.co_code[last.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    return not own or (raises and not code.co_filename.startswith(_NUMPY))
+
+
+_PACKAGE, _NUMPY = (str(Path(file).parent) + os.sep for file in (pstranspile.__file__, np.__file__))
+"""How the files of this package and those of numpy begin."""
+
+
+def _refused_by_rule(op: Op, seen: Sequence[tuple[str, str, Value]]) -> str:
+    """What the op's shape rule says against inputs of these dims and element types; "" if it says nothing."""
+    types = {name: tensor for _, name, value in seen if (tensor := _whole_type(value)) is not None}
+    try:
+        infer_types(with_defaults(op), types.get)
+    except ShapeError as problem:
+        return problem.message
+    except DiagnosticError:
+        pass
+    return ""
+
+
+def _whole_type(value: Value) -> TensorType | None:
+    """The type of a value, also with its number of rows where these are no rows of sequences."""
+    tensor = _type_of(value)
+    return tensor._replace(shape=value.shape) if tensor is not None and isinstance(value, np.ndarray) else tensor
+
+
+_ABOUT_INDEX = Pattern(r"index (-?\d+) is out of bounds for axis \d+ with size (\d+)")
+_ABOUT_NUMBER = Pattern(r"integer (-?\d+) out of bounds for (\w+)")
+_ABOUT_MEMORY = Pattern(r"Unable to allocate ([\d.]+ \w+)")
+_ABOUT_ELEMENTS = Pattern(r"ufunc '|for ufunc|numpy boolean|\bcast\b|\bintegers?\b")
+
+
+def in_words(problem: Exception, given: Sequence[tuple[str, Value]]) -> str:
+    """The sentence for an exception of Python or numpy in an op with these inputs, given by slot: what it is about.
+
+    Without inputs it is about the op's attributes.
+    """
+    text = str(problem)
+    if isinstance(problem, MemoryError):
+        needed = _ABOUT_MEMORY.search(text)
+        return f"there is not enough memory{f' for {needed[1]} more' if needed else ''}"
+    if number := _ABOUT_NUMBER.search(text):
+        return f"the number {number[1]} is out of bounds for {number[2]}"
+    index = _ABOUT_INDEX.search(text)
+    if index and index[2] != "0":
+        return f"an index is {index[1]}, where there are {index[2]} elements"
+    if not given:
+        divided = isinstance(problem, ZeroDivisionError)
+        return "its attributes make it divide by zero" if divided else "nothing can be computed with its attributes"
+    if isinstance(problem, AttributeError):
+        return "it takes inputs of other kinds (dense tensors, sparse rows, arrays of tensors)"
+    if not isinstance(problem, ArithmeticError) and _ABOUT_ELEMENTS.search(text):
+        return "it can't be computed with elements of these types"
+    arrays = [(slot, value) for slot, value in given if slot and isinstance(value, np.ndarray)]
+    bare = dict.fromkeys(slot for slot, value in arrays if not value.ndim)
+    if bare:
+        return f"{' and '.join(bare)} {'have' if len(bare) > 1 else 'has'} no dims, which it needs"
+    empty = dict.fromkeys(slot for slot, value in arrays if not value.size)
+    if empty:
+        return f"{' and '.join(empty)} {'have' if len(empty) > 1 else 'has'} no elements, which it needs"
+    if isinstance(problem, ArithmeticError):
+        return "it divides by zero, or a number becomes too large"
+    return "the dims of its inputs don't go together" if len(given) > 1 else "it takes inputs of other dims"

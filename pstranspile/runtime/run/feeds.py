@@ -31,7 +31,7 @@ from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import SUFFIX
-from pstranspile.ops.shapes import ShapeError, Types, fits, infer_types
+from pstranspile.ops.shapes import ShapeError, TypeOf, Types, fits, infer_types
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.numeric import all_ids
 from pstranspile.runtime.kernels.programs.io import FEEDING
@@ -153,7 +153,11 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def as_value(var: Var, value: Any) -> Value:
-    """Plain Python numbers and lists as an array of the declared element type; other values as they are."""
+    """Plain Python numbers and lists as an array of the declared element type, numpy's numbers as arrays without dims;
+    other values as they are.
+    """
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
         try:
             return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
@@ -473,7 +477,7 @@ class FedRows:
                 made = infer_types(op, known)
                 meet = _side_by_side(op, types, origins)
             except ShapeError:
-                meet = [*of] if _fits(op, declared) else []
+                meet = [*of] if _fits(op, declared) and _fits_with_equal_rows(op, known, origins) else []
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
                     return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
@@ -523,3 +527,17 @@ def _fits(op: Op, declared: Any) -> bool:
     except ShapeError:
         return False
     return True
+
+
+def _fits_with_equal_rows(op: Op, known: Any, origins: Mapping[str, frozenset[str]]) -> bool:
+    """Whether what an op is given in a step would fit together if its inputs had as many rows as one of them."""
+    given = {name: known(name) for name in op.input_names}
+    open_rows = {name for name, tensor in given.items() if origins.get(name) and tensor is not None and tensor.shape}
+    rows = {given[name].shape[0] for name in open_rows}
+
+    def alike(count: int) -> TypeOf:
+        return lambda name: (
+            given[name]._replace(shape=(count, *given[name].shape[1:])) if name in open_rows else known(name)
+        )
+
+    return any(_fits(op, alike(count)) for count in rows)

@@ -128,7 +128,7 @@ def test_a_job_file_runs_code_only_if_it_is_trusted(tmp_path):
         "        return [self.endpoints[-1] for variable in variables]\n"
     )
     for method, trusted, says in (
-        ("placing:Last", False, "job.toml:2:1: error[job-code]: split_method names code to run, 'placing:Last'"),
+        ("placing:Last", False, "job.toml:2:17: error[job-code]: split_method names code to run, 'placing:Last'"),
         ("builtins:exit", False, "--trust-code"),
         ("builtins:exit", True, "is no subclass of pstranspile.Dispatcher"),
         ("placing:Last", True, ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import floor, log, sqrt
 from typing import NamedTuple
@@ -198,6 +199,10 @@ def pooled_size(op: Op) -> PooledSize:
     return PooledSize(int_attr(op, "pooled_height"), int_attr(op, "pooled_width"), real(op, "spatial_scale"))
 
 
+_AT_A_TIME = 1 << 20
+"""About as many elements as a temporary array of samples may have: those of some MB."""
+
+
 class Samples(NamedTuple):
     """Points between pixels, each with the four surrounding pixels and their weights.
 
@@ -211,7 +216,15 @@ class Samples(NamedTuple):
 
     def of(self, images: Array) -> Array:
         """The values at the points, of one image [channels, pixels]: [channels, ...]."""
-        return (images[:, self.places] * self.weights).sum(axis=1)
+        result = np.empty((len(images), *self.places.shape[1:]), np.result_type(images, self.weights))
+        for group in self.groups(len(images)):
+            result[group] = (images[group, self.places] * self.weights).sum(axis=1)
+        return result
+
+    def groups(self, channels: int) -> Iterator[slice]:
+        """The channels in groups whose values at the four pixels of all points take little memory at a time."""
+        step = max(_AT_A_TIME // max(self.places.size, 1), 1)
+        return (slice(start, start + step) for start in range(0, channels, step))
 
 
 def samples(down: Array, along: Array, height: int, width: int) -> Samples:
@@ -255,8 +268,10 @@ def scattered(at: Samples, values: Array, pixels: int) -> Array:
     """The adjoint of sampling: values [channels, ...] added to the pixels they come from: [channels, pixels]."""
     channels = len(values)
     result = np.zeros((pixels, channels), values.dtype)
-    weighted = (at.weights[None] * values[:, None]).reshape(channels, -1).T
-    np.add.at(result, at.places.reshape(-1), weighted)
+    places = at.places.reshape(-1)
+    for group in at.groups(channels):
+        weighted = (at.weights[None] * values[group, None]).reshape(-1, len(places)).T
+        np.add.at(result[:, group], places, weighted)
     return result.T
 
 

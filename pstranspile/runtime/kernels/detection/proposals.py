@@ -361,7 +361,7 @@ def _distribute_fpn_proposals_values(op: Op) -> Run:
         levels = np.clip(exact, least, most).astype("int64")
         image = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         made: list[LoDTensor] = []
-        for number in range(least, most + 1):
+        for number in range(least, min(most + 1, least + len(op.outputs.get("MultiFpnRois", ())))):
             mine = levels == number
             ends = [0, *np.cumsum(np.bincount(image[mine], minlength=len(parts))).tolist()]
             made.append(LoDTensor(rois[mine], [ends]))

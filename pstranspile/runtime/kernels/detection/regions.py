@@ -93,26 +93,54 @@ def _roi_pool_grad(X: object, ROIs: object, RoisLod: Array | None, Argmax: objec
     return result.reshape(x.shape)
 
 
-def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[Samples, int]]]:
-    """A function that yields, for each region, its samples [4, rows * columns, samples of a part], and the number of
-    samples of a part.
+_POINTS = 1 << 20
+"""About as many points as are sampled at a time."""
+
+_MOST_POINTS = 1 << 26
+"""As many points as a row of parts of one region may have at most."""
+
+
+class _SampledParts(NamedTuple):
+    """Some parts of the result of a region: the region, their places among its rows * columns parts, their samples
+    [4, parts, samples of a part], and the number of samples of a part.
     """
+
+    region: int
+    some: slice
+    at: Samples
+    each: int
+
+
+def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[_SampledParts]]:
+    """A function that yields the samples of all parts of each region, a number of rows of parts at a time."""
     size, ratio = pooled_size(op), int_attr(op, "sampling_ratio")
 
-    def of(rois: Array, dims: tuple[int, int]) -> Iterator[tuple[Samples, int]]:
+    def of(rois: Array, dims: tuple[int, int]) -> Iterator[_SampledParts]:
         kind = rois.dtype
-        for roi in rois * kind.type(size.scale):
-            sides = np.maximum(roi[2:] - roi[:2], 1) / np.array([size.width, size.height], kind)
+        for number, roi in enumerate(rois * kind.type(size.scale)):
+            whole = np.maximum(roi[2:] - roi[:2], 1)
+            sides = whole / np.array([size.width, size.height], kind)
+            if not np.isfinite(sides).all():
+                raise ValueError(f"region {number} of ROIs has no finite corners: {roi.tolist()}")
             counts = [ratio if ratio > 0 else max(ceil(side), 1) for side in sides]
+            count = counts[0] * counts[1]
+            if count * size.width > _MOST_POINTS:
+                wide, high = (f"{ceil(side):,}" for side in whole)
+                told = f"region {number} of ROIs has {wide} x {high} pixels, {count:,} samples in a part of the result"
+                raise ValueError(
+                    f"region {number} of ROIs {told}; the feature map has {dims[1]:,} x {dims[0]:,} pixels"
+                )
             along, down = (
-                start
-                + np.arange(parts, dtype=kind)[:, None] * side
-                + (np.arange(count, dtype=kind) + 0.5) * side / count
-                for start, side, parts, count in zip(roi[:2], sides, (size.width, size.height), counts, strict=True)
+                start + np.arange(parts, dtype=kind)[:, None] * side + (np.arange(each, dtype=kind) + 0.5) * side / each
+                for start, side, parts, each in zip(roi[:2], sides, (size.width, size.height), counts, strict=True)
             )
-            grid = np.broadcast_arrays(down[:, None, :, None], along[None, :, None, :])
-            points = [part.reshape(size.height * size.width, -1) for part in grid]
-            yield edge_samples(points[0], points[1], *dims), counts[0] * counts[1]
+            step = max(_POINTS // (count * size.width), 1)
+            for row in range(0, size.height, step):
+                rows = down[row : row + step]
+                grid = np.broadcast_arrays(rows[:, None, :, None], along[None, :, None, :])
+                points = [part.reshape(len(rows) * size.width, count) for part in grid]
+                some = slice(row * size.width, (row + len(rows)) * size.width)
+                yield _SampledParts(number, some, edge_samples(points[0], points[1], *dims), count)
 
     return of
 
@@ -129,8 +157,10 @@ def _roi_align_values(op: Op) -> Run:
         images = images_of(ROIs, RoisLod, len(x))
         out = np.empty((len(rois), x.shape[1], size.height * size.width), x.dtype)
         flat = x.reshape(*x.shape[:2], -1)
-        for number, (at, count) in enumerate(parts(rois, x.shape[2:])):
-            out[number] = at.of(flat[images[number]]).sum(axis=2) / count
+        for number, some, at, count in parts(rois, x.shape[2:]):
+            image = flat[images[number]]
+            for group in at.groups(len(image)):
+                out[number, group, some] = at.of(image[group]).sum(axis=2) / count
         return out.reshape(*out.shape[:2], size.height, size.width)
 
     return run
@@ -144,8 +174,8 @@ def _roi_align_grad(op: Op) -> Run:
         x, rois, slope = plain(X), plain(ROIs), plain(Out_GRAD)
         images = images_of(ROIs, RoisLod, len(x))
         result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
-        for number, (at, count) in enumerate(parts(rois, x.shape[2:])):
-            share = slope[number].reshape(x.shape[1], -1, 1) / count
+        for number, some, at, count in parts(rois, x.shape[2:]):
+            share = slope[number].reshape(x.shape[1], -1, 1)[:, some] / count
             spread = np.broadcast_to(share, (*share.shape[:2], at.weights.shape[2]))
             result[images[number]] += scattered(at, spread, result.shape[2])
         return result.reshape(x.shape)

@@ -374,10 +374,13 @@ def _as_matrix(op: Op, weight: Array, u: Array, v: Array) -> _Matrix:
         raise ValueError(f"Weight is {rows} times {columns}, U has {u.size} elements, V has {v.size}")
     u, v = u.reshape(-1), v.reshape(-1)
     for _ in range(steps):
+        before = u
         v = matrix.T @ u
         v = v / (np.sqrt(np.add.reduce(np.square(v))) + eps)
         u = matrix @ v
         u = u / (np.sqrt(np.add.reduce(np.square(u))) + eps)
+        if u.tobytes() == before.tobytes():  # all further turns would give the same
+            break
     return matrix, u, v, u @ matrix @ v
 
 

@@ -127,6 +127,9 @@ def _precision_recall_values(op: Op) -> Run:
         states = np.stack([result, wrong, weights.sum(dtype="float64") - result - wrong - missed, missed], axis=1)
         states[:, 2] = np.maximum(states[:, 2], 0)  # rounding must not make it negative
         states = states.astype(MaxProbs.dtype)
+        if StatesInfo is not None and StatesInfo.shape != states.shape:
+            held = list(StatesInfo.shape)
+            raise ValueError(f"StatesInfo has the dims {held}, it must have four states of each class, [{classes}, 4]")
         total = states if StatesInfo is None else states + StatesInfo
         return _metrics(states), _metrics(total), total
 
