@@ -10,6 +10,9 @@ from typing import Any
 _AGAIN = 0.05
 """Seconds until a signal is sent again whose exception was lost."""
 
+_told: list[int] = []
+"""The signals that have raised an exception."""
+
 _process = os.getpid()
 """The process whose signals are sent again, not those that are forked from it."""
 
@@ -42,7 +45,23 @@ def _send_again(number: int) -> None:
 
 def _end(number: int, _: object) -> None:
     """Ends the process through an exception, so that unfinished output is removed."""
+    _told.append(number)
     raise ToldToEnd(number)
+
+
+def _interrupt(number: int, _: object) -> None:
+    """Ends the process through KeyboardInterrupt, as Python does by itself."""
+    _told.append(number)
+    raise KeyboardInterrupt
+
+
+def told_to_end() -> int:
+    """The first signal that has raised an exception here; 0 if none has.
+
+    Modules written in C make errors of their own of what is raised while they import others, so such an error may be
+    all that is left of a signal.
+    """
+    return _told[0] if _told else 0
 
 
 def _end_at_once(number: int, _: object) -> None:
@@ -79,7 +98,7 @@ def begin() -> None:
     """Makes the signals that end the process immediately raise exceptions instead."""
     for number in _ends():
         if signal.getsignal(number) is _end_at_once:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _end)
+            signal.signal(number, _interrupt if number == signal.SIGINT else _end)
 
 
 def restore() -> None:

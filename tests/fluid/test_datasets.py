@@ -6,11 +6,13 @@ import gzip
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
+import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.incubate.data_generator import MultiSlotDataGenerator
 from tests.fluid.running import fresh
 
@@ -84,6 +86,25 @@ def test_the_op_print_and_tensors_have_the_form_of_fluid(capsys: pytest.CaptureF
     )
     lines = ["lod: {{0, 1, 2}{0, 1, 3}}", "dim: 3, 3", "layout: NCHW", "dtype: float", f"data: [{'1e-09 ' * 8}1e-09]"]
     assert str(fed) == "".join(f"\t{line}\n" for line in lines)
+
+
+def test_prints_of_later_scripts_have_the_form_of_2_6(capsys: pytest.CaptureFixture[str]) -> None:
+    static: Any = paddle.static
+    with fresh():
+        x = static.data("x", [None, 3], "float32", lod_level=1)
+        static.Print(x, message="rows", summarize=4)
+        flag = fluid.layers.fill_constant([2], "bool", 1)
+        static.Print(flag, print_tensor_lod=False, print_tensor_layout=False)
+        bare = {f"print_tensor_{fact}": False for fact in ("name", "type", "shape", "layout", "lod")}
+        static.Print(fluid.layers.fill_constant([1], "float64", 1 / 3), **bare)
+        fed = fluid.create_lod_tensor(np.full((3, 3), 1e-9, "float32"), [[1, 2]], fluid.CPUPlace())
+        static.Executor(fluid.CPUPlace()).run(feed={"x": fed})
+    assert capsys.readouterr().out == (
+        "Variable: x\n  - message: rows\n  - lod: {{0, 1, 3}}\n  - place: Place(cpu)\n  - shape: [3, 3]\n"
+        "  - layout: NCHW\n  - dtype: float32\n  - data: [1e-09 1e-09 1e-09 1e-09]\n"
+        f"Variable: {flag.name}\n  - place: Place(cpu)\n  - shape: [2]\n  - dtype: bool\n  - data: [1 1]\n"
+        "  - place: Place(cpu)\n  - data: [0.333333]\n"
+    )
 
 
 def test_mistakes_in_files_and_commands_are_told_with_their_place(tmp_path: Path) -> None:

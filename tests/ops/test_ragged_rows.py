@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.ir.attributes import Ints
 from pstranspile.ops.textual import parse
 from pstranspile.runtime.kernels.random import Rows, RowStream
 from pstranspile.runtime.kernels.tables.ctr import _groups
@@ -46,6 +47,30 @@ def test_padding_is_the_inverse_of_unpadding(lengths: list[int]):
     given = {"X": found, "Out@GRAD": wide}
     back = compute("sequence_pad_grad", given, {"X@GRAD": "grad"}, {"padded_length": 3}).find("grad")
     assert (back.data.tolist(), back.lod) == (found.data.tolist(), found.lod)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attrs", "left"),
+    [
+        ("reduce_sum", {"dim": Ints((0,))}, False),  # three columns, as many as there are rows
+        ("reduce_max", {"dim": Ints((-2,))}, False),
+        ("reduce_mean", {"dim": Ints((1, 0)), "keep_dim": True}, False),
+        ("reduce_sum", {"reduce_all": True}, False),
+        ("reduce_sum", {"dim": Ints((1,))}, True),
+        ("reduce_prod", {"dim": Ints((-1,)), "keep_dim": True}, True),
+        ("slice", {"axes": Ints((0,)), "starts": Ints((0,)), "ends": Ints((3,))}, False),
+        ("slice", {"axes": Ints((1,)), "starts": Ints((0,)), "ends": Ints((1,))}, True),
+        ("pad", {"paddings": Ints((0, 0, 0, 1))}, True),
+        ("pad", {"paddings": Ints((0, 1, 0, 0))}, False),
+        ("sampling_id", {}, True),
+    ],
+)
+@pytest.mark.parametrize("offsets", [[0, 1, 3], [0, 1]])
+def test_sequences_are_left_where_rows_are(op_type: str, attrs: dict[str, Any], left: bool, offsets: list[int]):
+    """Not where an op happens to give as many rows as there were: one row, or the columns of as many rows."""
+    x = LoDTensor(np.ones((offsets[-1], 3), "float32"), [offsets])
+    found = compute(op_type, {"Input" if op_type == "slice" else "X": x}, {"Out": "out"}, attrs).find("out")
+    assert (found.lod if isinstance(found, LoDTensor) else None) == ([offsets] if left else None)
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 3], [0, 0, 3], [0, 0]])

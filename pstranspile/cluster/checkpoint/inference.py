@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pstranspile.cluster.checkpoint import numbered
 from pstranspile.cluster.checkpoint.api import scopes_of
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import MANIFEST, require_names
-from pstranspile.cluster.checkpoint.runs import Source, newest, numbered
+from pstranspile.cluster.checkpoint.runs import Source, newest
 from pstranspile.cluster.checkpoint.state import State, dense, gather, merged
 from pstranspile.cluster.checkpoint.store import read_checkpoint
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of

@@ -14,6 +14,7 @@ from tempfile import TemporaryFile
 from typing import NamedTuple, NoReturn
 from weakref import finalize
 
+from pstranspile.cluster.checkpoint import numbered
 from pstranspile.cluster.checkpoint.layout import Layout
 from pstranspile.cluster.checkpoint.manifest import (
     MANIFEST,
@@ -28,7 +29,6 @@ from pstranspile.cluster.checkpoint.manifest import (
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import misspelt, reason_for, require_local
 from pstranspile.runtime.files.outputs import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
 
@@ -40,8 +40,6 @@ LOCK = ".lock"
 
 ALONE = "alone"
 """The mode in the manifest of a run on one machine."""
-
-_STEP = Pattern(r"step_([0-9]{8,})")
 
 
 class Identity(NamedTuple):
@@ -77,11 +75,6 @@ class Standing(NamedTuple):
 def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
     """The path of the checkpoint after a step in a folder of checkpoints: `<folder>/step_00000010`."""
     return Path(folder) / f"step_{step:08d}"
-
-
-def numbered(folder: str | os.PathLike[str]) -> list[tuple[int, str]]:
-    """Steps and names of the numbered checkpoints in a folder, in order. Raises OSError, ValueError."""
-    return sorted((int(match[1]), name) for name in os.listdir(folder) if (match := _STEP.fullmatch(name)))
 
 
 def newest(folder: str | os.PathLike[str]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -152,7 +153,14 @@ def _connected(address: str | None, needed: int) -> Generator[None]:
         yield
         return
     handlers = _handlers()
-    _connect(address, needed)
+    try:
+        _connect(address, needed)
+    except SystemExit as stop:  # Ray's handler raises it while Ray starts, with the signal's number
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if stop.code in handlers:
+            handlers[stop.code](stop.code, None)
+        raise
     try:
         with _ended_by_signals(handlers):
             yield
@@ -205,6 +213,8 @@ def _connect(address: str | None, needed: int) -> None:
     if named == "local":
         _start("local", needed, options)
         return
+    if named:
+        _require_listener(named)
     try:
         if named or not _start(None, needed, options):
             _init(address, options)
@@ -218,6 +228,33 @@ def _connect(address: str | None, needed: int) -> None:
     except Exception as problem:  # Ray raises plain exceptions, too
         failed = f"the cluster at {named} can't be joined" if named else _NONE_HERE
         raise _no_cluster(f"{failed}: {first_line(problem)}") from None
+
+
+def _require_listener(named: str) -> None:
+    """Raises DiagnosticError if nothing takes connections where the head of a cluster should be: Ray would try for a
+    quarter of an hour.
+
+    The address of a client server, and what is no address, are left to Ray, which tells of them sooner.
+    """
+    import ray
+
+    host, _, port = named.rpartition(":")
+    if "/" in host or not host or not port.isdecimal():
+        return
+    hosts = [host.strip("[]")]
+    if hosts[0] in ("localhost", "127.0.0.1", "::1"):
+        hosts.append(ray.util.get_node_ip_address())  # Ray takes a name of this host for the host's address
+    for name in hosts:
+        try:
+            socket.create_connection((name, int(port)), _ANSWERS_WITHIN).close()
+            return
+        except (OSError, OverflowError) as problem:
+            failed = problem
+    raise _no_cluster(f"no cluster answers at {named}: {getattr(failed, 'strerror', None) or failed}")
+
+
+_ANSWERS_WITHIN = 10.0
+"""Seconds in which the host of a cluster's head takes a connection."""
 
 
 def _tell_of_joined(named: str | None) -> None:
@@ -264,12 +301,33 @@ def _init(address: str | None, options: Mapping[str, Any]) -> None:
 
     for tries_left in (2, 1, 0):
         try:
-            ray.init(address=address, **options)
+            with _few_tries():
+                ray.init(address=address, **options)
             return
         except ConnectionError as problem:
             if not tries_left or "Initialization failure" not in str(problem):
                 raise
 
+
+@contextmanager
+def _few_tries() -> Generator[None]:
+    """A context in which Ray asks a silent head for its cluster three times, which takes two minutes, not 20 times; as
+    often as the environment says, where it does.
+    """
+    if _TRIES in os.environ:
+        yield
+        return
+    os.environ[_TRIES] = "3"
+    try:
+        yield
+    finally:
+        os.environ.pop(_TRIES, None)
+
+
+_TRIES = "RAY_gcs_server_port_wait_time_s"
+"""The environment variable of Ray's that says how often it tries to reach the head of a cluster, once a second where
+connections are refused.
+"""
 
 _NONE_HERE = "Ray neither joins a cluster nor starts one on this host"
 

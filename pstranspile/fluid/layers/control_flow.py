@@ -616,15 +616,27 @@ def Print(
     print_phase: str = "both",
 ) -> Any:
     """The same tensor, printed whenever it is computed, after the seconds since 1970 and the message."""
+    return printed(
+        input,
+        first_n,
+        message,
+        summarize,
+        print_phase,
+        print_tensor_name=print_tensor_name,
+        print_tensor_type=print_tensor_type,
+        print_tensor_shape=print_tensor_shape,
+        print_tensor_lod=print_tensor_lod,
+    )
+
+
+def printed(input: Any, first_n: int, message: str | None, summarize: int, print_phase: str, **told: bool) -> Any:
+    """The same tensor, printed whenever it is computed; `told` are the attributes that say what is told of it."""
     attrs = {
         "first_n": first_n,
         "summarize": summarize,
         "message": message or "",
-        "print_tensor_name": print_tensor_name,
-        "print_tensor_type": print_tensor_type,
-        "print_tensor_shape": print_tensor_shape,
-        "print_tensor_lod": print_tensor_lod,
         "print_phase": print_phase.upper(),
+        **told,
     }
     value = to_core(input)
     return wrap(basic.layer("print", {"In": value}, value.dtype, attrs, key=f"print_{input.name}"))

@@ -6,7 +6,7 @@ from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs, strings, words
+from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, later, long, longs, strings, words
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
 declare("delete_var", "X* ->", doc="frees X")
@@ -21,11 +21,12 @@ declare(
         "print_tensor_name": BOOL,
         "print_tensor_type": BOOL,
         "print_tensor_shape": BOOL,
+        "print_tensor_layout": later("bool"),
         "print_tensor_lod": BOOL,
         "print_phase": words("BOTH", "FORWARD", "BACKWARD"),
         "is_forward": True,
     },
-    doc="Out = In, printed",
+    doc="Out = In, printed; with print_tensor_layout in the form of Paddle 2.x",
 )
 
 shape_rule("print")(outputs_like(Out="In"))

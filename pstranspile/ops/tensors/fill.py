@@ -387,7 +387,7 @@ def _sampling_id(_op: Op, types: Types) -> Types:
     x = one(types, "X")
     if len(x.shape) != 2:
         raise ShapeError(f"X is {describe(x)}, rows of probabilities have two dims", "X")
-    return {"Out": (TensorType(DType.INT64, x.shape[:1]),)}
+    return {"Out": (TensorType(DType.INT64, x.shape[:1], x.lod_level),)}
 
 
 declare(

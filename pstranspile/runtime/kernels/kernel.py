@@ -34,7 +34,7 @@ per step. Most kernels have no use for two functions. They are written as the in
   one, if it has as many rows as the LoD describes. The option `lod` changes this: with "none" outputs have no LoD; with
   slots, such as "Out", only these outputs have one; with "each" the gradient `S@GRAD` gets the LoD of the input S; with
   "own" the kernel gets and returns LoDTensors, but returns none if it gets none; "new" is like "own", but the kernel
-  may create LoD.
+  may create LoD. `lod` may also be a function from the op to one of these.
 * Inputs are never changed, except that an op with the same variable as input and output may update it in place
   (`in_place(op, input_slot, output_slot)`). No two variables share memory, unless an op makes one as a view.
 * A kernel raises ValueError for what it can't compute, at binding or in a step. The message says what is wrong. The
@@ -172,6 +172,9 @@ OVER = "@over"
 Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
 """The expression of a kernel with one output for generated code, or a function that returns it for an op."""
 
+LodRule: TypeAlias = "str | Callable[[Op], str]"
+"""The option `lod` of a kernel, or a function that returns it for an op."""
+
 
 class Kernel(NamedTuple):
     """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order; the other fields
@@ -180,7 +183,7 @@ class Kernel(NamedTuple):
 
     make: Factory
     outputs: tuple[str, ...]
-    lod: str
+    lod: LodRule
     inline: Inline = None
     over: Inline = None
     new: bool = False
@@ -197,7 +200,7 @@ def kernel(
     op_types: str,
     outputs: str = "Out",
     *,
-    lod: str = "share",
+    lod: LodRule = "share",
     inline: Inline = None,
     over: Inline = None,
     new: bool = False,
@@ -223,7 +226,7 @@ def plain_kernel(
     op_types: str,
     outputs: str = "Out",
     *,
-    lod: str = "share",
+    lod: LodRule = "share",
     inline: Inline = None,
     new: bool = False,
     spares: str = "",

@@ -134,9 +134,9 @@ def bind(op: Op) -> BoundOp:
         run = _guarded(run, op, arguments, results)
     if is_update(op):
         run = _for_tables(run, arguments, results, given_rows=facts_of(op.type).updates_given_rows)
-    sees_lod = kernel.lod in ("own", "new")
-    run_any = run if sees_lod else _any(run, arguments, results, kernel.lod)
-    return BoundOp(op, run, arguments, results, kernel.lod, run_any, kernel)
+    lod = kernel.lod if isinstance(kernel.lod, str) else kernel.lod(with_defaults(op))
+    run_any = run if lod in ("own", "new") else _any(run, arguments, results, lod)
+    return BoundOp(op, run, arguments, results, lod, run_any, kernel)
 
 
 def _with_axes(run: Run, op: Op, arguments: Sequence[Argument]) -> Run:

@@ -130,6 +130,28 @@ def fetched_line(seconds: float, batch: int, fetched: Iterable[tuple[str, Any]])
     return ", ".join(parts)
 
 
+def listed_text(message: str, name: str, value: Any, shown: Iterable[str], limit: int) -> str:
+    """The text that the op `print` of Paddle 2.x prints: lines for the message, those of `lod`, `shape`, `layout` and
+    `dtype` that are in `shown`, and at most `limit` elements; below the name, where there is one.
+
+    A negative `limit` means all elements.
+    """
+    data, asked = data_of(value), {*shown}
+    lod = "".join("{" + ", ".join(map(str, level)) + "}" for level in lod_of(value))
+    listed = data.ravel() if limit < 0 else data.ravel()[:limit]
+    facts = [
+        ("message", message, bool(message)),
+        ("lod", "{" + lod + "}", "lod" in asked),
+        ("place", "Place(cpu)", True),
+        ("shape", "[" + ", ".join(map(str, data.shape)) + "]", "shape" in asked),
+        ("layout", "NCHW", "layout" in asked),
+        ("dtype", str(data.dtype), "dtype" in asked),
+        ("data", "[" + " ".join(numbers(listed)) + "]", True),
+    ]
+    lines = [f"  - {fact}: {text}" for fact, text, told in facts if told]
+    return "\n".join([f"Variable: {name}", *lines] if name else lines)
+
+
 def printed_text(head: str, value: Any, shown: Iterable[str], limit: int) -> str:
     """The text that Fluid's op `print` prints: a head, those of `shape`, `dtype` and `lod` that are in `shown`, and at
     most `limit` elements.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.starting import ToldToEnd
+from pstranspile.ir.starting import ToldToEnd, told_to_end
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -140,6 +140,9 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
         print(f"pstranspile: error: there is not enough memory{reason}", file=sys.stderr)
         return FINDINGS
     except Exception as fault:
+        if number := told_to_end():  # which has interrupted an import
+            PENDING.tell()
+            return 128 + number
         return _internal(fault, "--traceback" in arguments)
 
 

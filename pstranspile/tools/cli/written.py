@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pstranspile.cluster.checkpoint import numbered
 from pstranspile.ir.diagnostics import in_one_line, listed, shell_word
 from pstranspile.ir.patterns import Pattern
 
@@ -261,8 +262,6 @@ def enumerated(paths: Iterable[str]) -> str:
 
 def checkpoints_in(folder: str) -> dict[str, tuple[int, int]]:
     """The numbered checkpoints in a folder by name, in order, each with what tells it from another of its name."""
-    from pstranspile.cluster.checkpoint.runs import numbered
-
     result: dict[str, tuple[int, int]] = {}
     try:
         for _, name in numbered(folder) if folder else ():

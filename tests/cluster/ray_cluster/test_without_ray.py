@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ def test_no_cluster(
 ):
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(importlib.import_module("pstranspile.cluster.ray.launch"), "_require_listener", lambda _: None)
     init = Mock(side_effect=raised)
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests of this process may have joined a cluster
@@ -166,6 +168,43 @@ def test_no_cluster(
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert [call.kwargs["address"] for call in init.call_args_list] == asked  # never whatever runs on this host
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "localhost:{}", "{}.invalid:6379", "127.0.0.1:99999"])
+def test_an_address_where_nobody_listens_is_told_before_ray_tries_it(address: str, monkeypatch: pytest.MonkeyPatch):
+    """Which takes a quarter of an hour."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    init = Mock()
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # and listens to nobody
+        named = address.format(free.getsockname()[1])
+        monkeypatch.setenv("RAY_ADDRESS", named)
+        with pytest.raises(ps.DiagnosticError, match=rf"error\[ray-lost\]: no cluster answers at {named}: \w"):
+            launch(compiled(), steps=1)
+    init.assert_not_called()
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_a_head_that_is_silent_is_asked_a_few_times(given: str | None, monkeypatch: pytest.MonkeyPatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.cluster.ray.launch import _TRIES, _connect
+
+    monkeypatch.delenv(_TRIES, raising=False)
+    if given is not None:
+        monkeypatch.setenv(_TRIES, given)
+    seen: list[str | None] = []
+
+    def silent(**_: object) -> None:
+        seen.append(os.environ.get(_TRIES))
+        raise RuntimeError("Failed to get cluster ID")
+
+    monkeypatch.setattr(ray, "init", silent)
+    refused = pytest.raises(ps.DiagnosticError, match="can't be joined: Failed to get cluster ID")
+    with socket.create_server(("127.0.0.1", 0)) as head, refused:
+        _connect(f"127.0.0.1:{head.getsockname()[1]}", 1)
+    assert (seen, os.environ.get(_TRIES)) == ([given or "3"], given)
 
 
 @pytest.mark.parametrize(
@@ -316,6 +355,33 @@ def test_machines_share_a_cluster_that_has_fewer_cpus(
     assert hosts.share_for(machines) == share
     told = f"pstranspile launch: {machines} machines ask for {share:g} CPUs each: the cluster has {sum(nodes):g}\n"
     assert capsys.readouterr().err == (told if share < 1 else "")
+
+
+def test_a_signal_ends_a_job_while_ray_starts(monkeypatch: pytest.MonkeyPatch):
+    """Ray's own handler would end the process with status 15 and without a word."""
+    ray = pytest.importorskip("ray")
+
+    def starting(**_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(number))
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError
+
+    def end(number: int, _frame: object) -> None:
+        raise ToldToEnd(number)
+
+    launching: Any = importlib.import_module("pstranspile.cluster.ray.launch")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", starting)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(ToldToEnd) as stop, launching._connected(None, 1):
+            raise AssertionError
+        stop.value.arrive()
+        assert stop.value.code == 143
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.MonkeyPatch):

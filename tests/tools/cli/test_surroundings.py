@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,39 @@ sys.exit(main())
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"interrupted before anything was done\n")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_interrupt_in_an_import_of_a_command_that_has_begun(name: str, lost: bool, tmp_path: Path):
+    """Modules in C raise errors of their own for what is raised in what they import, and none is imported twice."""
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+seen = []
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "pstranspile.runtime":
+            seen.append(name)
+            try:
+                if len(seen) == 1:
+                    os.kill(os.getpid(), signal.{name})
+                    for _ in range(1000): pass
+            except BaseException:
+                if not {lost}:
+                    raise
+            raise ImportError("it can't be loaded twice")
+sys.meta_path.insert(0, Finder)
+sys.argv[1:] = ["run", "examples/linear_regression.ir", "--checkpoint", {str(tmp_path / "kept")!r}]
+from pstranspile.__main__ import main
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=False, text=True)
+    told = f"interrupted: no checkpoint was saved in {tmp_path / 'kept'}"
+    assert (ended.returncode, ended.stdout) == (128 + getattr(signal, name), "")
+    assert ended.stderr.startswith(told)
+    assert ended.stderr.count("\n") == 1
 
 
 @FULL

@@ -32,12 +32,12 @@ from pstranspile.fluid.io import load_program_state as load_program_state
 from pstranspile.fluid.io import load_vars as load_vars
 from pstranspile.fluid.io import save_vars as save_vars
 from pstranspile.fluid.io import set_program_state as set_program_state
-from pstranspile.fluid.layers import Print as Print
 from pstranspile.fluid.layers import accuracy as accuracy
 from pstranspile.fluid.layers import auc as auc
 from pstranspile.fluid.layers import create_global_var as create_global_var
 from pstranspile.fluid.layers import create_parameter as create_parameter
 from pstranspile.fluid.layers import py_func as py_func
+from pstranspile.fluid.layers.control_flow import printed
 from pstranspile.fluid.optimizer import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.paddle.static import files, nn
 from pstranspile.fluid.paddle.static.files import deserialize_persistables as deserialize_persistables
@@ -54,6 +54,33 @@ from pstranspile.fluid.paddle.static.nn import ctr_metric_bundle as ctr_metric_b
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.scope import Scope as Scope
 from pstranspile.frontends.layers.draft import whole_dim
+
+
+def Print(
+    input: Any,
+    first_n: int = -1,
+    message: str | None = None,
+    summarize: int = 20,
+    print_tensor_name: bool = True,
+    print_tensor_type: bool = True,
+    print_tensor_shape: bool = True,
+    print_tensor_layout: bool = True,
+    print_tensor_lod: bool = True,
+    print_phase: str = "both",
+) -> Any:
+    """The same tensor, printed whenever it is computed, with a line for each thing that is told of it."""
+    return printed(
+        input,
+        first_n,
+        message,
+        summarize,
+        print_phase,
+        print_tensor_name=print_tensor_name,
+        print_tensor_type=print_tensor_type,
+        print_tensor_shape=print_tensor_shape,
+        print_tensor_layout=print_tensor_layout,
+        print_tensor_lod=print_tensor_lod,
+    )
 
 
 class InputSpec:

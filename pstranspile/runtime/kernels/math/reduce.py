@@ -20,7 +20,7 @@ from pstranspile.runtime.kernels.numeric import (
     sum_to,
     truncated_quotient,
 )
-from pstranspile.runtime.values import Array, SelectedRows
+from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 
 
 @plain_kernel("cumsum")
@@ -56,14 +56,20 @@ _UFUNCS = {
 }
 
 
-@kernel(" ".join(_UFUNCS))
+@kernel(" ".join(_UFUNCS), lod="own")
 def _reduce_values(op: Op) -> Run:
     axes, keep, number = reduced_axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
     reduce = getattr(np, _UFUNCS[op.type]).reduce
     made = numpy_dtype(number) if number >= 0 else None
     summed, mean = op.type in ("reduce_sum", "reduce_mean"), op.type == "reduce_mean"
 
-    def run(X: Array) -> Array:
+    def run(X: Array | LoDTensor) -> Array | LoDTensor:
+        if X.__class__ is LoDTensor:  # sequences are left where the rows of X are
+            over = axes(X.data.ndim)
+            return reduced(X.data) if 0 in over else LoDTensor(reduced(X.data), X.lod)
+        return reduced(X)
+
+    def reduced(X: Array) -> Array:
         x = X if made is None else X.astype(made)
         over = axes(x.ndim)
         if summed and len(over) == x.ndim:

@@ -17,7 +17,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, plain_kernel
-from pstranspile.runtime.values import Array, LoDTensor, SelectedRows, printed_text
+from pstranspile.runtime.values import Array, LoDTensor, SelectedRows, listed_text, printed_text
 from pstranspile.runtime.values.encoding import (
     as_float16,
     decode_part,
@@ -164,7 +164,14 @@ def _run_delete(context: ExecutionContext, *, op: Op) -> tuple[()]:
     return ()
 
 
-_FACTS = {"shape": "print_tensor_shape", "dtype": "print_tensor_type", "lod": "print_tensor_lod"}
+_LAYOUT = "print_tensor_layout"
+
+_FACTS = {
+    "shape": "print_tensor_shape",
+    "dtype": "print_tensor_type",
+    "lod": "print_tensor_lod",
+    "layout": _LAYOUT,
+}
 """The attribute of the op `print` that switches each property of the printed tensor."""
 
 
@@ -193,6 +200,7 @@ def _run_print(op: Op) -> Run:
     assert isinstance(first, int)
     assert isinstance(limit, int)
     asked = [fact for fact, attr in _FACTS.items() if op.attrs.get(attr) is True]
+    titled, listed = op.attrs.get("print_tensor_name") is True, _LAYOUT in op.attrs
     key, own = (name, op.output("Out")), PrintCounts()
 
     def run(In: Value) -> Value:
@@ -200,10 +208,12 @@ def _run_print(op: Op) -> Run:
         counted = own if counts is None else counts
         times = counted[key] = counted.get(key, 0) + 1
         if shown and (first < 0 or times <= first):
-            head = f"{clock()}\t{message}\tThe place is:CPUPlace"
-            if op.attrs.get("print_tensor_name") is True:
-                head += f"\nTensor[{name}]"
-            print(printed_text(head, In, asked, limit), flush=True)
+            if listed:
+                text = listed_text(str(message), str(name) if titled else "", In, asked, limit)
+            else:
+                head = f"{clock()}\t{message}\tThe place is:CPUPlace" + (f"\nTensor[{name}]" if titled else "")
+                text = printed_text(head, In, asked, limit)
+            print(text, flush=True)
         return In
 
     return run

@@ -415,12 +415,15 @@ def _randperm(
 
 
 @plain_kernel("sampling_id", lod="own")
-def _sampling_id(X: Array | LoDTensor, surroundings: Surroundings, *, op: Op, min: float, max: float) -> Array:
+def _sampling_id(
+    X: Array | LoDTensor, surroundings: Surroundings, *, op: Op, min: float, max: float
+) -> Array | LoDTensor:
     x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
     key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
     drawn = uniform(key, offset, len(x), min, max, "float64")
     above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
-    return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
+    places = np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
+    return places if lod is None else LoDTensor(places, lod)
 
 
 @plain_kernel("shuffle_batch", "Out ShuffleIdx SeedOut")

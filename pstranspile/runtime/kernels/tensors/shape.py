@@ -306,7 +306,7 @@ def _inner(dims: Dims, padding: Padding) -> tuple[slice, ...]:
     return tuple(slice(before, before + dim) for dim, (before, _) in zip(dims, padding, strict=True))
 
 
-@plain_kernel("pad", lod="none")
+@plain_kernel("pad")
 def _pad_values(
     X: Array, *, padding: Padding = per_op(lambda op: pairs(ints_attr(op, "paddings"))), pad_value: float
 ) -> Array:
@@ -452,7 +452,7 @@ def _parts(op: Op) -> Run:
     return index
 
 
-@plain_kernel("slice")
+@plain_kernel("slice", lod=lambda op: "none" if ints_attr(op, "axes")[:1] == (0,) else "share")
 def _slice_values(
     Input: Array,
     StartsTensor: Array | None,
