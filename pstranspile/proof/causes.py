@@ -11,13 +11,13 @@ op is a cause if this also removes a difference of gradients, losses or states.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import FrozenMap, Op, Program
+from pstranspile.ir.model import FrozenMap, Op, Program, Var
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import (
@@ -125,9 +125,10 @@ def _axis(value: Any, parts: Sequence[Any]) -> int | None:
 def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
     """Whether a value on the whole batch has the rows of the shares in another order, and differs in layout alone."""
     value, parts = plain(whole), [plain(share) for share in shares]
-    if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
+    if value is None or any(part is None for part in parts) or (axis := _axis(value, parts)) is None:
         return False
-    rows = [np.sort(array.reshape(len(array), -1).sum(1)) for array in (value, np.concatenate(parts))]
+    both = (np.moveaxis(array, axis, 0) for array in (value, np.concatenate(parts, axis)))
+    rows = [np.sort(array.reshape(len(array), -1).sum(1)) for array in both]
     return _close(rows[0], rows[1] / len(parts) if gradient else rows[1])
 
 
@@ -434,6 +435,8 @@ class Suspicion:
         self.weights = [share.weight if isinstance(share, Batch) else 1.0 for share in shares]
         self.held = {name: value for name, value in held.items() if name in main.main_block.vars}
         self.feeds = [feed, *shares]
+        self.rows = [_rows_of(given) for given in self.feeds]
+        """The number of rows of the whole batch and of each share."""
         self.seed = seed
         self.given = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
@@ -447,6 +450,8 @@ class Suspicion:
         """The numbers of the ops found so far whose results on the shares can't be replaced by parts of the result on
         the whole batch; a product of all rows with all rows, for example, has no such parts.
         """
+        self.crossed = set[str]()
+        """The variables found so far that have a value for each pair of rows."""
         self.ends = {*half.sent.values(), *losses, *states}
         """The variables whose values on the shares must combine to the value on the whole batch: gradients, losses, and
         states that trainers keep, without the counters of metrics.
@@ -538,6 +543,7 @@ class Suspicion:
     ) -> tuple[dict[str, tuple[Value, list[Value]]], list[str]]:
         """(by name, the output of an op on the whole batch and those on the shares; the names that do not fit)."""
         made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
+        self.crossed.update(name for name, (whole, parts) in made.items() if self._has_pairs(whole, parts))
         gradients = _is_backward(op)
         floor = self.noise * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
         unfit = [
@@ -555,6 +561,20 @@ class Suspicion:
             )
         ]
         return made, unfit
+
+    def _has_pairs(self, whole: Value, parts: Sequence[Value]) -> bool:
+        """Whether two or more dims of a value are in proportion to the rows of the batch."""
+        value, own = plain(whole), [plain(part) for part in parts]
+        if value is None or value.ndim < 2 or any(one is None or one.ndim != value.ndim for one in own):
+            return False
+        rows, *shares = self.rows
+        dims = zip(value.shape, *(one.shape for one in own), strict=True)
+        of_rows = [
+            any(dim != size for dim in others)
+            and all(dim * rows == size * share for dim, share in zip(others, shares, strict=True))
+            for size, *others in dims
+        ]
+        return sum(of_rows) > 1
 
     def _only_enlarges(self, index: int, names: Sequence[str], runs: Sequence[Evaluation]) -> bool:
         """Whether an op merely enlarges a difference of its inputs that was taken for rounding: its outputs fit once
@@ -594,14 +614,42 @@ class Suspicion:
         The suspects of one type are tried together: a quotient of two sums may fit although neither sum does. A cast
         passes on what another op has made, such as a count that can't be taken for a part of the whole count, so it is
         a cause only where nothing else is found.
+
+        Where rows are dealt to micro-batches, each of one machine has other rows than that of a rank, so that none of
+        their values fit. If that hides the causes, the search is made once more with the rows of the whole batch in the
+        order in which the micro-batches of the machine have those of the ranks.
         """
+        made, certain = self._found()
+        count = 1 if certain else _micro_batches(self.half.program)
+        if count > 1 and all(rows % count == 0 for rows in self.rows[1:]):
+            self.feeds[0] = self._dealt_alike(count)
+            self.moved.clear()
+            self.blocked.clear()
+            again, sure = self._found()
+            made = again if sure else made
+        return made
+
+    def _dealt_alike(self, count: int) -> Mapping[str, Any]:
+        """The whole batch, its rows in the order of the first of the `count` parts of each share, the second, and so
+        on.
+        """
+        starts = np.cumsum([0, *self.rows[1:-1]])
+        parts = [np.split(start + np.arange(rows), count) for start, rows in zip(starts, self.rows[1:], strict=True)]
+        order = np.concatenate([part for dealt in zip(*parts, strict=True) for part in dealt])
+        whole, arrays = self.feeds[0], {name: plain(value) for name, value in self.feeds[0].items()}
+        return {
+            name: whole[name] if array is None or not array.ndim or len(array) != len(order) else array[order]
+            for name, array in arrays.items()
+        }
+
+    def _found(self) -> tuple[list[Cause], bool]:
+        """(the causes for the rows as they are, whether one of them surely is a cause)."""
         ops = self.half.program.main_block.ops
-        if not self.misfits(range(len(ops)))[0]:
-            return []
+        wrong, first = self.misfits(range(len(ops)))
+        if not wrong:
+            return [], False
         remaining, suspects = self.misfits(())
-        alike: dict[str, list[int]] = {}
-        for index in suspects:
-            alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
+        alike = self._alike_types(suspects)
         result, others = list[Cause](), list[Cause]()
         found, certain = 0, False
         passing = alike.pop("cast", [])
@@ -609,26 +657,63 @@ class Suspicion:
             if found == MOST or (group is passing and result):
                 break
             by_all = self.misfits(group)[0] - remaining
-            likely, doubtful, vague = list[Cause](), list[Cause](), False
-            for index in group if by_all else ():
-                differing = by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
-                if differing:
-                    made, meaning = self._cause(ops[index], self._first_unfit(ops[index], differing))
-                    if not meaning.doubtful:
-                        likely = made
-                        break
-                    if vague or not doubtful:
-                        doubtful, vague = made, meaning.vague
-            (others if vague and not likely else result).extend(likely or doubtful)
-            found += bool(likely or doubtful)
-            certain |= bool(likely)
-        result = result or others
+            made, sure, vague = self._described(
+                group if by_all else (),
+                lambda index, group=group, by_all=by_all: (
+                    by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
+                ),
+            )
+            (others if vague and not sure else result).extend(made)
+            found += bool(made)
+            certain |= sure
+        result = result or others or self._decisive(wrong, first)
         if not certain and (index := self._unseen()) is not None:
             op = ops[index]
             names = [name for name in op.output_names if name]
             result = [*self._cause(op, names[0])[0], *result]
         placed = [cause for cause in result if cause.location]
-        return list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
+        kept = list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
+        return kept, certain
+
+    def _alike_types(self, suspects: Iterable[int]) -> dict[str, list[int]]:
+        """The numbers of suspects by the type of the op, an op and its gradient op together."""
+        ops = self.half.program.main_block.ops
+        result: dict[str, list[int]] = {}
+        for index in suspects:
+            result.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
+        return result
+
+    def _described(self, group: Iterable[int], differing: Callable[[int], set[str]]) -> tuple[list[Cause], bool, bool]:
+        """(what is said of the first op of a group that is a cause, whether it surely is, whether nothing can be said
+        of it). `differing` gives the variables that an op makes differ.
+        """
+        ops = self.half.program.main_block.ops
+        doubtful, vague = list[Cause](), False
+        for index in group:
+            if names := differing(index):
+                made, meaning = self._cause(ops[index], self._first_unfit(ops[index], names))
+                if not meaning.doubtful:
+                    return made, True, False
+                if vague or not doubtful:
+                    doubtful, vague = made, meaning.vague
+        return doubtful, False, vague
+
+    def _decisive(self, wrong: set[str], suspects: Sequence[int]) -> list[Cause]:
+        """The causes among the `suspects` that are found while no difference is removed: those of one type without
+        whose differences some of what is `wrong` fits.
+
+        A function of a mean, such as the exponential of a loss, is seen only so: once the sum and the count of the mean
+        are replaced by those of the whole batch, the function of them does not differ either.
+        """
+        ops = range(len(self.half.program.main_block.ops))
+        result = list[Cause]()
+        for group in [*self._alike_types(suspects).values()][:TRIED]:
+            fitting = wrong - self.misfits([index for index in ops if index not in group])[0]
+            made, sure, _ = self._described(group if fitting else (), lambda _, fitting=fitting: fitting)
+            if sure:
+                return made
+            result = result or made
+        return result
 
     def _unseen(self) -> int | None:
         """The number of the op that is the likely cause where no suspect could be tried, because values on the shares
@@ -637,7 +722,7 @@ class Suspicion:
         """
         ops = self.half.program.main_block.ops
         if self.moved or self.blocked:
-            among = (index for index in self.half.first if compares_rows(ops[index], self.half.program))
+            among = (index for index in self.half.first if compares_rows(ops[index], self.crossed, self.half.program))
             return next(among, min(self.moved or self.blocked))
         return None
 
@@ -654,7 +739,7 @@ class Suspicion:
             }
             return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
 
-        made: Meaning = meaning_of(op, program, self.machines, on_shares, self.step)
+        made: Meaning = meaning_of(op, program, self.machines, on_shares, self.crossed, self.step)
         first = Cause(op.type, variable, _location(op), made.why, made.instead)
         parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
         return [first, *parts], made
@@ -663,6 +748,27 @@ class Suspicion:
         """The variable that a report names as different: an output of the op, else a value that depends on one."""
         own = [name for name in op.output_names if name]
         return next((name for name in own if name in differing), own[0] if own else min(differing))
+
+
+def _rows_of(feed: Mapping[str, Any]) -> int:
+    """The number of rows that a feed has, which is that of its longest array."""
+    arrays = (plain(value) for value in feed.values())
+    return max((len(array) for array in arrays if array is not None and array.ndim), default=0)
+
+
+def _dims(var: Var | None) -> tuple[int, ...]:
+    return () if var is None or var.tensor is None else tuple(var.tensor.shape)
+
+
+def _micro_batches(program: Program) -> int:
+    """The number of micro-batches to which a program deals the rows that it is fed; 1 if it deals them to none."""
+    variables = program.main_block.vars
+    for op in program.main_block.ops:
+        if op.type == "reshape2" and (var := variables.get(op.input("X") or "")) is not None and var.need_check_feed:
+            dims = _dims(variables.get(op.output("Out") or ""))
+            if dims[1:2] == (-1,) and dims[0] > 1:
+                return dims[0]
+    return 1
 
 
 def _is_empty(share: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Op, Program
@@ -78,8 +78,13 @@ _GATHER = "gather the rows of all ranks before, as torch.distributed.nn.function
 """Advice in PyTorch's terms for an op that needs rows of other shares."""
 
 
-def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
-    """Explains why an op of a training program is a cause. `step` counts from 0."""
+def meaning_of(
+    op: Op, program: Program, machines: Machines, on_shares: OnShares, pairs: Collection[str], step: int
+) -> Meaning:
+    """Explains why an op of a training program is a cause.
+
+    `pairs` are the variables that have a value for each pair of rows. `step` counts from 0.
+    """
     kind, one = op.type.removesuffix("_grad"), machines.kind
     scope = op.attrs.get("op_namescope", "")
     if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
@@ -94,7 +99,7 @@ def meaning_of(op: Op, program: Program, machines: Machines, on_shares: OnShares
             f"it works on the batch as a whole: each {one} has the mean and the variance of its own share of the batch",
             instead if machines.of_torch else "",
         )
-    if _rows_by_rows(op, program):
+    if _rows_by_rows(op, pairs):
         return Meaning(
             f"it compares rows with all rows of the batch, and each {one} has only its own share of them",
             _GATHER if machines.of_torch else "",
@@ -158,12 +163,17 @@ def _not_linear(machines: Machines) -> Meaning:
     )
 
 
-def compares_rows(op: Op, program: Program) -> bool:
-    """Whether a forward op computes floating-point numbers for each pair of rows of the batch."""
-    names = [name for name in op.output_names if name in program.main_block.vars]
-    numbers = [program.main_block.vars[name].tensor for name in names]
-    floats = any(tensor is not None and tensor.dtype.text in ("f16", "f32", "f64") for tensor in numbers)
-    return floats and _role_forward(op) and _rows_by_rows(op, program)
+def compares_rows(op: Op, pairs: Collection[str], program: Program) -> bool:
+    """Whether a forward op computes floating-point numbers for each pair of rows of the batch. `pairs` are the
+    variables that have a value for each of these.
+    """
+    floats = any(_is_float(name, program) for name in op.output_names)
+    return floats and _role_forward(op) and _rows_by_rows(op, pairs)
+
+
+def _is_float(name: str, program: Program) -> bool:
+    var = program.main_block.vars.get(name)
+    return var is not None and var.tensor is not None and var.tensor.dtype.text in ("f16", "f32", "f64")
 
 
 def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
@@ -182,17 +192,20 @@ def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_sh
     """The explanation for a sum or a mean over rows that no division turns into another mean."""
     one, ofall = machines.kind, f"{machines.kind}s"
     rows = {index: float(len(value)) for index, value in _arrays(on_shares(op.input("X") or "")).items() if value.ndim}
+    user = _first_not_linear(_forward_of(op, program), program)
     if facts_of(kind).mean_of_rows:
         if len(set(rows.values())) > 1:
             return _of_other_rows(op, program, machines, rows, step)
         return Meaning(
             f"what is computed of this mean over the batch is not linear, and each {one} has a mean of its own",
             "compute it row by row, or all-reduce the mean before" if machines.of_torch else "",
+            _curve(op, user, "mean"),
         )
-    if not _used_linearly(op, program):
+    if user is not None:
         return Meaning(
             f"what is computed of this sum over the batch is not linear, and each {one} has a sum of its own",
             "compute it row by row, or all-reduce the sum before" if machines.of_torch else "",
+            _curve(op, user, "sum"),
         )
     return Meaning(
         f"it adds up the rows of a share, and of what {ofall} make of their sums the mean is taken",
@@ -321,8 +334,10 @@ _LINEAR = frozenset(
 """Ops whose results are linear in all their inputs together."""
 
 
-def _used_linearly(op: Op, program: Program) -> bool:
-    """Whether the loss is linear in the outputs of an op. False where that cannot be derived from the op types."""
+def _first_not_linear(op: Op, program: Program) -> Op | None:
+    """The first op whose result is not linear in the outputs of an op; None if all of the loss is. It is taken not to
+    be linear where that cannot be derived from its type.
+    """
     reached, batch = {*op.output_names}, _of_batch(program)
     for later in _after(op, program):
         read = reached.intersection(later.input_names)
@@ -332,9 +347,16 @@ def _used_linearly(op: Op, program: Program) -> bool:
             others = [name for name in later.input_names if name not in reached]
             product = later.type == "elementwise_mul" or (later.type == "elementwise_div" and later.input("X") in read)
             if not product or len(read) > 1 or batch.intersection(others):
-                return False
+                return later
         reached.update(later.output_names)
-    return True
+    return None
+
+
+def _curve(op: Op, user: Op | None, what: str) -> tuple[tuple[Op, str], ...]:
+    """What is said of the op that is not linear in a mean or a sum, if it stands at another line."""
+    if user is None or user.location is None or str(user.location) == str(op.location):
+        return ()
+    return ((user, f"this is not linear in the {what} at {_place(op)}"),)
 
 
 def _of_batch(program: Program) -> set[str]:
@@ -348,11 +370,11 @@ def _of_batch(program: Program) -> set[str]:
 
 
 def _of_parameters(name: str, program: Program) -> bool:
-    """Whether a value depends on a parameter."""
+    """Whether a value depends on a parameter otherwise than by flags and whole numbers, which have no gradients."""
     block, wanted = program.main_block, {name}
     for op in reversed(block.ops):
-        if _role_forward(op) and wanted.intersection(op.output_names):
-            wanted.update(op.input_names)
+        if _role_forward(op) and not wanted.isdisjoint(op.output_names):
+            wanted.update(one for one in op.input_names if _is_float(one, program))
     return any(var.parameter is not None for one in wanted if (var := block.vars.get(one)) is not None)
 
 
@@ -373,6 +395,15 @@ def _of_one_operator(op: Op, program: Program) -> list[Op]:
 
 def _forward_names(op: Op) -> list[str]:
     return [name.partition("@")[0] for name in op.input_names if "@GRAD" in name]
+
+
+def _forward_of(op: Op, program: Program) -> Op:
+    """The forward op that an op is the gradient of; the op itself if it is none."""
+    names = set(_forward_names(op))
+    if not op.type.endswith("_grad"):
+        return op
+    made = (one for one in program.main_block.ops if _role_forward(one) and not names.isdisjoint(one.output_names))
+    return next(made, op)
 
 
 def _normalises(op: Op) -> bool:
@@ -402,11 +433,13 @@ def _adds_up_products(op: Op, program: Program) -> bool:
 
 
 def _of_rows_and_whole(op: Op, program: Program) -> bool:
-    """Whether an op combines a value that has a dim of rows with a value of the whole batch that has none."""
+    """Whether an op combines rows with a value of the whole batch that has no dim of rows, or repeats it for each."""
     batch = _of_batch(program)
-    names = [name.partition("@")[0] for name in op.input_names]
-    shapes = {name: _shape(name, program) for name in names if name in batch}
-    return any(-1 in shape for shape in shapes.values()) and any(-1 not in shape for shape in shapes.values())
+    read, made = (
+        [_shape(name, program) for name in names if name.partition("@")[0] in batch]
+        for names in (op.input_names, op.output_names)
+    )
+    return any(-1 in shape for shape in (*read, *made)) and any(-1 not in shape for shape in read)
 
 
 def _of_whole_batch(op: Op, program: Program) -> bool:
@@ -416,9 +449,9 @@ def _of_whole_batch(op: Op, program: Program) -> bool:
     return bool(held) and all(tensor is not None and -1 not in tensor.shape for tensor in held)
 
 
-def _rows_by_rows(op: Op, program: Program) -> bool:
-    """Whether an output of an op has two or more dims of rows, and so a value for each pair of rows."""
-    return any(_shape(name, program).count(-1) > 1 for name in op.output_names)
+def _rows_by_rows(op: Op, pairs: Collection[str]) -> bool:
+    """Whether an output of an op, or the value that it is the gradient of, is one of `pairs`."""
+    return any(name.partition("@")[0] in pairs for name in op.output_names)
 
 
 def _arrays(values: Mapping[int, Any]) -> dict[int, Any]:

@@ -117,7 +117,14 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
 
 
 def _numbers_like(given: Any, shape: tuple[int, ...], random: np.random.Generator) -> Any:
-    """Floating-point numbers like those of a given array, in another number of rows."""
+    """Floating-point numbers like those of a given array, in another number of rows.
+
+    What is no number, such as a NaN for a value that is missing, stands for as large a part of a place's rows.
+    """
+    if not (known := np.isfinite(given)).all():
+        usual = _numbers_like(np.where(known, given, given[known].mean() if known.any() else 0), shape, random)
+        odd = np.take_along_axis(given, random.integers(0, len(given), shape), 0)
+        return np.where(np.isfinite(odd), usual, odd).astype(given.dtype)
     spread = float(given.std())
     made = random.normal(float(given.mean()), spread or 1.0, shape)
     if not spread:  # an example of zeros, for instance, says nothing of its kind

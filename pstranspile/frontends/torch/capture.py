@@ -28,7 +28,7 @@ from pstranspile.frontends.torch.observed import (
     require_shown,
 )
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
-from pstranspile.frontends.torch.refusals import calling_line, line_of, refusal, require_arguments, user_place
+from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
 from pstranspile.ir.patterns import Pattern
 
@@ -196,6 +196,7 @@ def _exported_step(
             as_written(torch),
             whole_sequences(torch) if notes.packs else nullcontext(),
             nullcontext() if strict else passed_checks(torch, notes.checks),
+            nullcontext() if strict else _own_lines(),
         ):
             warnings.simplefilter("ignore")
             try:
@@ -500,6 +501,35 @@ def _marked(torch: Any, model: Any) -> Generator[None]:
     finally:
         for one in norms:
             one.momentum = None
+
+
+class _OwnFrames(set[tuple[str, str]]):
+    """All functions of the user's files, as pairs of a file and a name."""
+
+    def __contains__(self, frame: object) -> bool:
+        """Whether the file of a function is the user's."""
+        return isinstance(frame, tuple) and is_own(str(cast("tuple[Any, ...]", frame)[0]))
+
+
+@contextmanager
+def _own_lines() -> Generator[None]:
+    """Has an export that runs the code keep the lines of all of the user's functions inside the block, such as the
+    loss; torch keeps those of functions that are called `forward`.
+    """
+    proxy = torch_library("torch.fx.proxy")
+    before = getattr(proxy, _ANCHORS, None)
+    if before is None:
+        yield
+        return
+    setattr(proxy, _ANCHORS, _OwnFrames())
+    try:
+        yield
+    finally:
+        setattr(proxy, _ANCHORS, before)
+
+
+_ANCHORS = "_STACK_TRACE_ANCHORS"
+"""Torch's name for the functions whose lines it keeps in an export that runs the code."""
 
 
 @contextmanager

@@ -687,12 +687,27 @@ def _is(node: Any, tracing: Tracing, out: str) -> None:
 @aten("where")
 def _where(node: Any, tracing: Tracing, out: str) -> None:
     if len(node.args) < 3:
-        raise Refused("its result has as many rows as the data say")
+        _places(node, tracing, out)
+        return
     result = dtype_of(node.meta["val"].dtype)
     condition = tracing.value(node.args[0])
     x, y = (_operand(arg, result, tracing, out) for arg in node.args[1:])
     condition, x, y = of_one_shape([condition, x, y], tracing)
     tracing.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": out})
+
+
+def _places(node: Any, tracing: Tracing, out: str) -> None:
+    """The places of the elements that are set, as a tensor of the numbers along each dim."""
+    flags = tracing.as_type(tracing.value(node.args[0]), DType.BOOL)
+    found = tracing.made("where_index", out, Condition=flags)
+    tracing.draft.stop_gradient.add(found)
+    values = node.meta["val"]
+    names = [tracing.temp(out) for _ in values]
+    for name, value in zip(names, values, strict=True):
+        tracing.note(name, value)
+    tracing.op("unstack", {"X": found}, {"Y": names}, axis=1, num=len(names))
+    tracing.draft.stop_gradient.update(names)
+    tracing.parts[node.name] = [*names]
 
 
 @aten("masked_fill")
