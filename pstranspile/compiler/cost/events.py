@@ -15,18 +15,30 @@ one. Read `simulate` first.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
+
+from pstranspile.ir.model import collector_paused
 
 TICKS = 10**12
 """The units of time in a second."""
 
-ROWS, GRADIENTS, SUMS = "rows", "gradients", "sums"
-"""What a stage exchanges: ids for rows of tables, gradients for parameters, or parts of sums for sums."""
+ROWS = "rows"
+"""The stage in which a trainer sends ids and gets rows of tables."""
+
+GRADIENTS = "gradients"
+"""The stage in which a trainer sends gradients and gets parameters."""
+
+SUMS = "sums"
+"""The stage in which trainers send each other parts of sums, or sums."""
 
 MOST_CYCLES = 24
 """The most cycles that are simulated until a cycle takes as long as the one before."""
+
+
+NEVER = 1 << 100
+"""A time after all others."""
 
 
 class Group(NamedTuple):
@@ -35,7 +47,7 @@ class Group(NamedTuple):
     """
 
     name: str
-    count: int = 1
+    size: int = 1
     slow: float = 1.0
     slow_link: float = 1.0
     kind: str = ""
@@ -82,11 +94,21 @@ class Cycle(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a turn: "ops", "sending", "receiving", "lookups" or "updates"; with what or whom; its time."""
+    """A part of a turn: "ops", "sending", "receiving", "lookups" or "updates"; of what; with which group (-1: none);
+    and its time.
+    """
 
     what: str
-    about: str
+    of: str
+    other: int
     ticks: int
+
+    def about(self, groups: Sequence[Group]) -> str:
+        """`gradients to pserver_1`, `parameters of pserver_1`, `for trainer_0`, or the type of ops."""
+        if self.other < 0:
+            return self.of
+        word = "to" if self.what == "sending" else "of" if self.what == "receiving" else "for"
+        return f"{self.of} {word} {groups[self.other].name}".strip()
 
 
 class Turn(NamedTuple):
@@ -135,18 +157,38 @@ class Trace(NamedTuple):
         return self.marks[-1][0] - self.marks[-2][0]
 
 
+class _Leg(NamedTuple):
+    """The times of frames from a machine to a group: of the processors that write and take them, of both links, and of
+    the work that a server has with one. `times` is how many a receiver gets.
+    """
+
+    what: str
+    sending: int
+    receiving: int
+    out: int
+    into: int
+    work: int
+    times: int
+
+
 class _Sent(NamedTuple):
-    """A frame on its way, as often as a receiver gets it; `key` names the exchange that it belongs to."""
+    """Frames on their way from the machines of a group to those of another; `key` names the exchange of the trainer."""
 
     source: int
     target: int
-    frame: Frame
-    times: int
-    copies: int
+    leg: _Leg
     stage: int
-    answers: bool
     key: tuple[int, int]
-    transfer: int = -1
+
+
+class _Burst(NamedTuple):
+    """The frames that leave together after a turn: when it ended, and when the link of the sender begins and ends."""
+
+    turn: int
+    left: int
+    begun: int
+    least: int
+    sent: Sequence[_Sent]
 
 
 class _Machine:
@@ -154,9 +196,10 @@ class _Machine:
 
     def __init__(self, group: Group):
         self.group = group
-        self.inbox: deque[_Sent] = deque()
+        self.inbox: deque[tuple[_Sent, int]] = deque()
+        """What has come, each with the number of its transfer."""
         self.busy = False
-        self.last = -1
+        self.last = self.ended = -1
         self.free_out = self.free_in = 0
         self.stage = self.cycle = self.place = 0
         """The stage of a trainer, and whether its ops (0), its sending (1) or its waiting (2) comes next."""
@@ -186,17 +229,19 @@ class _Machine:
 class _Turning:
     """A turn in progress: its parts, the frames that it sends, and the moments at which cycles begin in it."""
 
-    def __init__(self, machine: int, start: int, after: int, woken: int):
-        self.machine, self.start, self.after, self.woken = machine, start, after, woken
+    __slots__ = ("after", "begun", "machine", "parts", "sent", "start", "ticks", "woken")
+
+    def __init__(self, machine: int, start: int, after: int):
+        self.machine, self.start, self.after, self.woken = machine, start, after, -1
         self.parts: list[Part] = []
         self.sent: list[_Sent] = []
         self.begun: list[int] = []
         self.ticks = 0
 
-    def add(self, what: str, about: str, ticks: int) -> None:
+    def add(self, what: str, of: str, other: int, ticks: int) -> None:
         """Adds a part, unless it takes no time."""
         if ticks:
-            self.parts.append(Part(what, about, ticks))
+            self.parts.append(Part(what, of, other, ticks))
             self.ticks += ticks
 
 
@@ -213,10 +258,10 @@ class _Processors:
         heappush(self._ends, (self._done + turning.ticks, number, machines, turning))
         self._active += machines
 
-    def next(self) -> int | None:
-        """The time at which the next turn ends; None if there is none."""
+    def next(self) -> int:
+        """The time at which the next turn ends; the end of time if there is none."""
         if not self._ends:
-            return None
+            return NEVER
         left = self._ends[0][0] - self._done
         if self._count is not None and self._active > self._count:
             left = -(-left * self._active // self._count)
@@ -251,7 +296,8 @@ def simulate(
     `bytes_per_second` and `latency` (in seconds) are those of a link that is not slow. `processors`: all machines share
     so many; None: each has its own.
     """
-    return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors).run()
+    with collector_paused():  # nothing here is freed before the end
+        return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors).run()
 
 
 class _Simulation:
@@ -266,72 +312,108 @@ class _Simulation:
     ):
         self._cycle, self._rate, self._latency = cycle, rate, round(latency * TICKS)
         self._trainers = len(trainers)
-        self._machines = [_Machine(group) for group in (*trainers, *servers)]
+        self._groups = (*trainers, *servers)
+        self._machines = [_Machine(group) for group in self._groups]
+        likes = {
+            group: number for number, group in enumerate(dict.fromkeys(each._replace(name="") for each in trainers))
+        }
+        self._like = [likes[each._replace(name="")] for each in trainers]
+        """The number of the kind of each trainer, for which times are reckoned once."""
+        self._like += range(len(likes), len(likes) + len(servers))
+        self._legs: dict[tuple[int, int, int, bool], _Leg] = {}
         for machine in self._machines:
             machine.lacking = len(trainers)
         self._processors = _Processors(processors)
-        self._beginning: list[tuple[int, int, _Sent, int]] = []
-        self._arriving: list[tuple[int, int, _Sent]] = []
+        self._beginning: list[tuple[int, int, _Burst]] = []
+        self._arriving: list[tuple[int, int, _Sent, int]] = []
         self._number = 0
         self._touched = set(range(len(trainers)))
         """Machines to which something has happened at this moment."""
         self._turns: list[Turn] = []
         self._transfers: list[Transfer] = []
         self._marks: list[tuple[int, int]] = []
+        self._is_large = len(trainers) * len(servers) > LARGE
 
     def run(self) -> Trace:
         """Runs until a cycle is as long as the one before."""
         self._start_turns(0)
+        beginning, arriving, processors = self._beginning, self._arriving, self._processors
         while not self._settled():
-            times = [heap[0][0] for heap in (self._beginning, self._arriving) if heap]
-            end = self._processors.next()
-            now = min([*times, end] if end is not None else times)
-            self._processors.advance(now)
+            now = processors.next()
+            for heap in (beginning, arriving):
+                if heap and heap[0][0] < now:
+                    now = heap[0][0]
+            processors.advance(now)
             while self._happens(now):
                 pass
             self._start_turns(now)
-        groups = tuple(machine.group for machine in self._machines)
-        return Trace(groups, tuple(self._turns), tuple(self._transfers), tuple(self._marks))
+        return Trace(self._groups, tuple(self._turns), tuple(self._transfers), tuple(self._marks))
 
     def _settled(self) -> bool:
-        marks = [time for time, _ in self._marks]
-        if len(marks) < 4:
+        marks = self._marks
+        if len(marks) < 4 - self._is_large:
             return False
-        return marks[-1] - marks[-2] == marks[-2] - marks[-3] or len(marks) > MOST_CYCLES
+        last, before, other = marks[-1][0], marks[-2][0], marks[-3][0]
+        return self._is_large or last - before == before - other or len(marks) > MOST_CYCLES
 
     def _happens(self, now: int) -> bool:
         """Handles what happens at this moment; returns False if nothing did."""
-        turnings = [*self._processors.ended()]
-        for turning in turnings:
+        any_of = False
+        for turning in self._processors.ended():
             self._end(turning, now)
-        begun: dict[int, list[tuple[_Sent, int]]] = {}
+            any_of = True
         while self._beginning and self._beginning[0][0] == now:
-            _, _, sent, least = heappop(self._beginning)
-            begun.setdefault(sent.target, []).append((sent, least))
-        for target, of_target in begun.items():
-            self._carry(target, of_target, now)
-        arrived = False
+            self._carry(heappop(self._beginning)[2], now)
+            any_of = True
         while self._arriving and self._arriving[0][0] == now:
-            sent = heappop(self._arriving)[2]
-            self._machines[sent.target].inbox.append(sent)
+            _, _, sent, transfer = heappop(self._arriving)
+            self._machines[sent.target].inbox.append((sent, transfer))
             self._touched.add(sent.target)
-            arrived = True
-        return bool(turnings or begun or arrived)
+            any_of = True
+        return any_of
 
-    def _carry(self, target: int, begun: Sequence[tuple[_Sent, int]], now: int) -> None:
-        """Lets frames that begin to come at the same moment share the link of a receiver."""
-        machine = self._machines[target]
-        size = sum(self._link_ticks(sent.frame.size, machine.group) * sent.times for sent, _ in begun)
-        machine.free_in = max(machine.free_in, now) + size
-        for sent, least in begun:
-            there = max(machine.free_in, least)
-            transfer = self._transfers[sent.transfer]
-            self._transfers[sent.transfer] = transfer._replace(there=there, held=there > least)
+    def _carry(self, burst: _Burst, now: int) -> None:
+        """Lets frames begin to come on the links of their receivers, behind what came before."""
+        for sent in burst.sent:
+            machine, leg = self._machines[sent.target], sent.leg
+            machine.free_in = end = max(machine.free_in, now) + leg.into
+            there = max(end, burst.least)
             self._number += 1
-            heappush(self._arriving, (there, self._number, sent))
+            heappush(self._arriving, (there, self._number, sent, len(self._transfers)))
+            what = (sent.source, sent.target, leg.what, burst.left, burst.begun, now, there, there > burst.least)
+            self._transfers.append(Transfer(burst.turn, *what))
 
-    def _link_ticks(self, size: float, group: Group) -> int:
-        return round(size / self._rate * group.slow_link * TICKS)
+    def _leg(self, source: int, target: int, stage: int, *, answers: bool) -> _Leg:
+        """The times of the frames of an exchange, or of its answers, from a machine to a group."""
+        key = self._like[source], self._like[target], stage, answers
+        leg = self._legs.get(key)
+        if leg is None:
+            leg = self._legs[key] = self._leg_of(source, target, stage, answers=answers)
+        return leg
+
+    def _leg_of(self, source: int, target: int, number: int, *, answers: bool) -> _Leg:
+        stage, sender, receiver = self._cycle.stages[number], self._groups[source], self._groups[target]
+        server = source if answers else target
+        place = server if stage.kind == SUMS else server - self._trainers
+        frame = stage.answers[place] if answers else stage.sent[place]
+        if frame is None:
+            return _NONE
+        own = stage.kind == SUMS and source == target
+        copies, times = receiver.size - own, sender.size - own
+        what = {SUMS: "sums", ROWS: "rows" if answers else "ids"}.get(
+            stage.kind, "parameters" if answers else "gradients"
+        )
+        work = 0.0 if answers or stage.kind == SUMS else stage.work[place] * receiver.slow
+        on_link = frame.size / self._rate * TICKS
+        return _Leg(
+            what,
+            copies * round(frame.sending * sender.slow * TICKS),
+            times * round(frame.receiving * receiver.slow * TICKS),
+            copies * round(on_link * sender.slow_link),
+            times * round(on_link * receiver.slow_link),
+            round(work * TICKS),
+            times if copies else 0,
+        )
 
     # turns
 
@@ -340,36 +422,39 @@ class _Simulation:
         for number in sorted(self._touched):
             machine = self._machines[number]
             is_trainer = number < self._trainers
-            waiting = machine.inbox or machine.outbox or machine.again
-            if machine.busy or not (waiting or (is_trainer and machine.runs)):
+            if machine.busy or not (machine.inbox or machine.outbox or machine.again or (is_trainer and machine.runs)):
                 continue
-            after = machine.last if machine.last >= 0 and self._turns[machine.last].end == now else -1
-            begun = _Turning(number, now, after, -1)
+            after = machine.last if machine.last >= 0 and machine.ended == now else -1
+            begun = _Turning(number, now, after)
             if machine.outbox:
                 self._write(begun, machine.outbox.popleft())
             elif machine.again:
                 self._serve(machine, machine.again.popleft(), begun)
             elif is_trainer:
-                begun.woken = machine.inbox[-1].transfer if machine.inbox and after < 0 else -1
+                if machine.inbox and after < 0:
+                    begun.woken = machine.inbox[-1][1]
                 while machine.inbox:
-                    self._receive(machine, machine.inbox.popleft(), begun)
+                    sent = machine.inbox.popleft()[0]
+                    begun.add("receiving", sent.leg.what, sent.source, sent.leg.receiving)
+                    machine.came[sent.key] += sent.leg.times
                 if machine.runs:
                     self._go_on(machine, number, begun)
             else:
-                sent = machine.inbox.popleft()
-                begun.woken = sent.transfer if after < 0 else -1
-                self._receive(machine, sent, begun)
+                sent, transfer = machine.inbox.popleft()
+                begun.woken = transfer if after < 0 else -1
+                begun.add("receiving", sent.leg.what, sent.source, sent.leg.receiving)
+                self._serve(machine, sent, begun)
             machine.busy = True
             self._number += 1
-            self._processors.begin(self._number, begun, machine.group.count)
+            self._processors.begin(self._number, begun, machine.group.size)
         self._touched.clear()
 
     def _end(self, turning: _Turning, now: int) -> None:
         """Ends a turn, and lets its frames go."""
         machine = self._machines[turning.machine]
         machine.busy = False
+        machine.last, machine.ended = len(self._turns), now
         self._touched.add(turning.machine)
-        machine.last = len(self._turns)
         parts = tuple(turning.parts)
         self._turns.append(Turn(turning.machine, turning.start, now, parts, turning.after, turning.woken))
         if turning.machine == 0:
@@ -377,49 +462,26 @@ class _Simulation:
             for begun in turning.begun:
                 at = turning.start + (begun * lasted // ticks if ticks else 0)
                 self._marks.append((at, machine.last))
-        begun = max(machine.free_out, now)
-        size = sum(self._link_ticks(sent.frame.size, machine.group) * sent.copies for sent in turning.sent)
-        machine.free_out = begun + size if turning.sent else machine.free_out
-        for sent in turning.sent:
-            came, least = begun + self._latency, begun + size + self._latency
-            what = self._label(sent)
-            sent = sent._replace(transfer=len(self._transfers))
-            self._transfers.append(
-                Transfer(machine.last, sent.source, sent.target, what, now, begun, came, least, False)
-            )
+        if turning.sent:
+            begun = max(machine.free_out, now)
+            machine.free_out = begun + sum(sent.leg.out for sent in turning.sent)
+            came, least = begun + self._latency, machine.free_out + self._latency
             self._number += 1
-            heappush(self._beginning, (came, self._number, sent, least))
-
-    def _label(self, sent: _Sent) -> str:
-        kind = self._cycle.stages[sent.stage].kind
-        if kind == SUMS:
-            return "sums"
-        if kind == ROWS:
-            return "rows" if sent.answers else "ids"
-        return "parameters" if sent.answers else "gradients"
-
-    def _receive(self, machine: _Machine, sent: _Sent, turning: _Turning) -> None:
-        source, group = self._machines[sent.source].group, machine.group
-        about = f"{self._label(sent)} of {source.name}"
-        turning.add("receiving", about, sent.times * round(sent.frame.receiving * group.slow * TICKS))
-        if turning.machine < self._trainers:
-            machine.came[sent.key] += sent.times
-        else:
-            self._serve(machine, sent, turning)
+            burst = _Burst(machine.last, now, begun, least, turning.sent)
+            heappush(self._beginning, (came, self._number, burst))
 
     def _serve(self, machine: _Machine, sent: _Sent, turning: _Turning) -> None:
         """Lets a server do what a frame asks for. What it answers is written at once; after the update of a barrier, to
         one trainer after the other.
         """
-        stage, source = self._cycle.stages[sent.stage], sent.source
-        work = round(stage.work[turning.machine - self._trainers] * machine.group.slow * TICKS)
-        if stage.kind == ROWS and machine.told[source]:
+        kind, source = self._cycle.stages[sent.stage].kind, sent.source
+        if kind == ROWS and machine.told[source]:
             machine.held.append(sent)
             return
-        if stage.kind == ROWS or not self._cycle.barrier:
-            what = "lookups" if stage.kind == ROWS else "updates"
-            turning.add(what, f"for {self._machines[source].group.name}", work)
-            for answer in self._answers(machine, turning.machine, source, sent):
+        if kind == ROWS or not self._cycle.barrier:
+            turning.add("lookups" if kind == ROWS else "updates", "", source, sent.leg.work)
+            answer = self._answer(turning.machine, sent)
+            if answer is not None:
                 self._write(turning, answer)
             return
         if not machine.told[source]:
@@ -428,33 +490,31 @@ class _Simulation:
         machine.gradients.append(sent)
         if machine.lacking:
             return
-        turning.add("updates", "for all trainers", work)
+        turning.add("updates", "for all trainers", -1, sent.leg.work)
         taken, machine.gradients = machine.gradients, []
-        machine.lacking = self._trainers
         for each in taken:
             if not machine.told[each.source]:
                 machine.gradients.append(each)  # it belongs to the next update
                 continue
-            machine.outbox.extend(self._answers(machine, turning.machine, each.source, each))
             machine.told[each.source] = 0
+            answer = self._answer(turning.machine, each)
+            if answer is not None:
+                machine.outbox.append(answer)
+        machine.lacking = self._trainers
         for each in machine.gradients:
-            machine.told[each.source] += 1
+            machine.told[each.source] = 1
             machine.lacking -= 1
-        held, machine.held = machine.held, []
-        machine.again.extend(held)
+        machine.again.extend(machine.held)
+        machine.held.clear()
 
-    def _answers(self, machine: _Machine, number: int, source: int, sent: _Sent) -> Iterator[_Sent]:
-        frame = self._cycle.stages[sent.stage].answers[number - self._trainers]
-        if frame is not None:
-            yield _Sent(number, source, frame, machine.group.count, 0, sent.stage, True, sent.key)
+    def _answer(self, number: int, sent: _Sent) -> _Sent | None:
+        leg = self._leg(number, sent.source, sent.stage, answers=True)
+        return _Sent(number, sent.source, leg, sent.stage, sent.key) if leg.times else None
 
     def _write(self, turning: _Turning, sent: _Sent) -> None:
-        """Writes a frame to each machine of a group."""
-        group, target = self._machines[sent.source].group, self._machines[sent.target].group
-        copies = target.count - (sent.source == sent.target)
-        about = f"{self._label(sent)} to {target.name}"
-        turning.add("sending", about, copies * round(sent.frame.sending * group.slow * TICKS))
-        turning.sent.append(sent._replace(copies=copies))
+        """Writes frames to each machine of a group."""
+        turning.add("sending", sent.leg.what, sent.target, sent.leg.sending)
+        turning.sent.append(sent)
 
     def _go_on(self, machine: _Machine, number: int, turning: _Turning) -> None:
         """Lets a trainer go on as far as it can."""
@@ -467,7 +527,7 @@ class _Simulation:
                 if machine.stage == 0:
                     turning.begun.append(turning.ticks)
                 for op, seconds in stage.ops:
-                    turning.add("ops", op, round(seconds * machine.group.slow * TICKS))
+                    turning.add("ops", op, -1, round(seconds * machine.group.slow * TICKS))
                 machine.place = 1
             if machine.place == 1:
                 awaited = machine.open
@@ -492,22 +552,28 @@ class _Simulation:
 
     def _send(self, machine: _Machine, number: int, turning: _Turning) -> int:
         """Sends the frames of a stage; returns how many come back."""
-        stage, key = self._cycle.stages[machine.stage], (machine.cycle, machine.stage)
+        place = machine.stage
+        stage, key = self._cycle.stages[place], (machine.cycle, place)
         first = 0 if stage.kind == SUMS else self._trainers
         needed = 0
-        for place, frame in enumerate(stage.sent):
-            target = first + place
-            own = stage.kind == SUMS and target == number
-            times = machine.group.count - own
-            if frame is None or not times and own:
+        for target in range(first, first + len(stage.sent)):
+            leg = self._leg(number, target, place, answers=False)
+            if not leg.times:
                 continue
-            self._write(turning, _Sent(number, target, frame, times, 0, machine.stage, False, key))
+            self._write(turning, _Sent(number, target, leg, place, key))
             if stage.kind == SUMS:
-                needed += self._machines[target].group.count - own
-            elif stage.answers[place] is not None:
-                needed += self._machines[target].group.count
+                needed += self._leg(target, number, place, answers=False).times
+            else:
+                needed += self._leg(target, number, place, answers=True).times
         machine.needed[key] = needed
         return needed
+
+
+_NONE = _Leg("", 0, 0, 0, 0, 0, 0)
+"""The leg of an exchange that sends nothing."""
+
+LARGE = 10_000
+"""The number of frames from trainers to servers beyond which the second cycle is taken as a step."""
 
 
 # What is read from a trace.
@@ -549,16 +615,20 @@ def _window(trace: Trace) -> tuple[int, int]:
     return trace.marks[-2][0], trace.marks[-1][0]
 
 
-def spans_of(trace: Trace) -> list[Span]:
-    """What the machines did in the last cycle, by machine and time; parts of turns are clipped to the cycle."""
+def spans_of(trace: Trace, shown: Container[str]) -> list[Span]:
+    """What the machines with these names did in the last cycle, by machine and time; parts of turns are clipped to the
+    cycle.
+    """
     begin, end = _window(trace)
-    result: list[Span] = []
-    for turn in sorted(trace.turns, key=lambda each: (each.group, each.start)):
+    groups, result = trace.groups, list[Span]()
+    chosen = {number for number, group in enumerate(groups) if group.name in shown}
+    turns = [turn for turn in trace.turns if turn.group in chosen and turn.end > begin and turn.start < end]
+    for turn in sorted(turns, key=lambda each: (each.group, each.start)):
+        name = groups[turn.group].name
         for part, start, stop in _parts(turn):
             low, high = max(start, begin), min(stop, end)
             if low < high:
-                name = trace.groups[turn.group].name
-                result.append(Span(name, part.what, part.about, (low - begin) / TICKS, (high - low) / TICKS))
+                result.append(Span(name, part.what, part.about(groups), (low - begin) / TICKS, (high - low) / TICKS))
     return result
 
 
@@ -571,25 +641,31 @@ def _parts(turn: Turn) -> Iterator[tuple[Part, int, int]]:
         yield part, start, turn.start + done * lasted // work
 
 
-def arrows_of(trace: Trace) -> list[Arrow]:
-    """The frames that left or came in the last cycle, by when they left."""
+def arrows_of(trace: Trace, shown: Container[str]) -> list[Arrow]:
+    """The frames between machines with these names that left in the last cycle, by when they left."""
     begin, end = _window(trace)
     names = [group.name for group in trace.groups]
+    kept = [
+        each
+        for each in trace.transfers
+        if begin <= each.left < end and names[each.source] in shown and names[each.target] in shown
+    ]
     return [
-        Arrow(names[each.source], names[each.target], each.what, (each.left - begin) / TICKS, (each.there - begin) / TICKS)
-        for each in sorted(trace.transfers, key=lambda each: (each.left, each.there))
-        if each.there > begin and each.left < end and each.there <= end
+        Arrow(
+            names[each.source], names[each.target], each.what, (each.left - begin) / TICKS, (each.there - begin) / TICKS
+        )
+        for each in sorted(kept, key=lambda each: (each.left, each.there, each.source, each.target))
     ]
 
 
 def waits_of(trace: Trace) -> list[Wait]:
-    """How long machines waited in the last cycle, and for what, in the mean of all that are alike; the longest wait of a
-    machine comes first.
+    """How long machines waited in the last cycle, and for what, in the mean of all that are alike; of a machine, the
+    longest wait comes first.
     """
     begin, end = _window(trace)
     alike = Counter[str]()
     for group in trace.groups:
-        alike[group.of] += group.count
+        alike[group.of] += group.size
     found: Counter[tuple[int, str]] = Counter()
     last: dict[int, int] = {}
     for turn in trace.turns:
@@ -606,7 +682,7 @@ def waits_of(trace: Trace) -> list[Wait]:
     total: Counter[tuple[str, str]] = Counter()
     for (number, cause), ticks in found.items():
         group = trace.groups[number]
-        total[group.of, cause] += ticks * group.count
+        total[group.of, cause] += ticks * group.size
     place = {group.of: number for number, group in reversed([*enumerate(trace.groups)])}
     order = sorted(total.items(), key=lambda each: (place[each[0][0]], -each[1], each[0][1]))
     return [Wait(name, cause, ticks / alike[name] / TICKS) for (name, cause), ticks in order if ticks]
@@ -615,12 +691,12 @@ def waits_of(trace: Trace) -> list[Wait]:
 def path_of(trace: Trace) -> list[Span]:
     """The critical path of the last cycle: what took its time, one after the other, from its begin to its end."""
     begin, end = _window(trace)
-    pieces = [(*piece, max(piece[3], begin), min(piece[4], end)) for piece in _back(trace, begin)]
-    kept = [(*piece[:3], low, high) for *piece, low, high in pieces if low < high]
-    return [
-        Span(machine, what, about, (low - begin) / TICKS, (high - low) / TICKS)
-        for machine, what, about, low, high in reversed(kept)
-    ]
+    result: list[Span] = []
+    for machine, what, about, start, stop in _back(trace, begin):
+        low, high = max(start, begin), min(stop, end)
+        if low < high:
+            result.append(Span(machine, what, about, (low - begin) / TICKS, (high - low) / TICKS))
+    return result[::-1]
 
 
 def _back(trace: Trace, begin: int) -> Iterator[tuple[str, str, str, int, int]]:
@@ -629,7 +705,7 @@ def _back(trace: Trace, begin: int) -> Iterator[tuple[str, str, str, int, int]]:
     while number >= 0 and trace.turns[number].end > begin:
         turn = trace.turns[number]
         for part, start, stop in reversed([*_parts(turn)]):
-            yield names[turn.group], part.what, part.about, start, stop
+            yield names[turn.group], part.what, part.about(trace.groups), start, stop
         if turn.woken < 0:
             number = turn.after
             continue

@@ -133,7 +133,7 @@ def cost(
     With the `profile` of its machines (that of `calibrate`, a file, or `trainers=FILE,servers=FILE`), also how long a
     step takes. `link` is the link of each machine, such as "1Gb,200us" (default: that of the profile, inside a host);
     `processors` is how many the host has on which all machines run (None: each has a host of its own). `slow` says how
-    many times slower some machines are than their profile, or their links: `{"trainer_3": 2.0, "pserver_0:link": 10.0}`.
+    many times slower machines are than their profile, or their links: `{"trainer_3": 2.0, "pserver_0:link": 10.0}`.
 
     Raises DiagnosticError for a file of counts or a profile that can't be used, and at an op that can't work on a batch
     of so many rows; ValueError for a link that is none, for a slow machine that the job does not have, and for `link`,

@@ -1,4 +1,4 @@
-"""How long a step of a job takes, what it waits for, and which machine or link bounds it, from the profiles of machines.
+"""How long a step of a job takes, what it waits for, and which machine or link bounds it, from profiles of machines.
 
 The ops of a machine take the seconds of their families. A step of trainers and servers has three exchanges: of rows
 that servers look up, of gradients, and of parameters. A trainer's program says in which order they come, and `events`
@@ -39,10 +39,9 @@ from pstranspile.compiler.cost.events import (
     spans_of,
     waits_of,
 )
-from pstranspile.compiler.cost.profile import Link, Profiles, Rate, Wire
+from pstranspile.compiler.cost.profile import SLOW_LINK, Link, Profiles, Rate, Wire, require_factor
 from pstranspile.compiler.cost.steps import OpCost, StepCost
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
-from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.model import EMPTY, Program
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import strings_attr
@@ -343,22 +342,17 @@ def job_seconds(
     return found._replace(slow=slow, unslowed=without.step)
 
 
-LINK = ":link"
-"""What follows the name of a machine whose link is meant."""
-
-
 def require_slow(slow: Mapping[str, float], trainers: int, servers: int) -> None:
     """Raises ValueError for a machine that a job with so many trainers and servers does not have, and for a factor that
     is no number above 0.
     """
     for name, factor in slow.items():
-        kind, _, number = name.removesuffix(LINK).rpartition("_")
+        kind, _, number = name.removesuffix(SLOW_LINK).rpartition("_")
         count = {"trainer": trainers, "pserver": servers}.get(kind, 0)
         if not number.isascii() or not number.isdigit() or str(int(number)) != number or int(number) >= count:
             has = " and ".join(_named(*each) for each in (("trainer", range(trainers)), ("pserver", range(servers))))
-            raise ValueError(f"there is no machine {name.removesuffix(LINK)!r}; the job has {has}")
-        if not 1e-6 <= factor <= 1e6:
-            raise ValueError(f"{name} can't be {factor:g} times as slow; give a number from 1e-6 to 1e6")
+            raise ValueError(f"there is no machine {name.removesuffix(SLOW_LINK)!r}; the job has {has}")
+        require_factor(name, factor)
 
 
 def _named(kind: str, numbers: Sequence[int]) -> str:
@@ -415,12 +409,12 @@ class _Model:
         found: dict[object, list[int]] = {}
         for number, each in enumerate(equal):
             name = f"{kind}_{number}"
-            factors = self._slow.get(name, 1.0), self._slow.get(name + LINK, 1.0)
+            factors = self._slow.get(name, 1.0), self._slow.get(name + SLOW_LINK, 1.0)
             found.setdefault((each, factors), []).append(number)
         result: list[_Class] = []
         for numbers in found.values():
             name = f"{kind}_{numbers[0]}"
-            factors = self._slow.get(name, 1.0), self._slow.get(name + LINK, 1.0)
+            factors = self._slow.get(name, 1.0), self._slow.get(name + SLOW_LINK, 1.0)
             result.append(_Class(tuple(numbers), Group(_named(kind, numbers), len(numbers), *factors)))
         return result
 
@@ -431,24 +425,33 @@ class _Model:
         together = self._work.waits or not self._work.flows
         traces = [self._trace(self._together())] if together else self._alone()
         own = [each.period / TICKS / self._every for each in traces]
+        if together:
+            own = [max(own[0], self._busiest())]
         steps = own * len(self.trainers) if together else own
         if not together:
             least = self._least(own)
             steps = [max(each, least) for each in own]
         rows_per_second = sum(
-            each.group.count * batch_rows / step for each, step in zip(self.trainers, steps, strict=True) if step
+            each.group.size * batch_rows / step for each, step in zip(self.trainers, steps, strict=True) if step
         )
         count = self._count + len(self._work.flows)
         step = self._count * batch_rows / rows_per_second if rows_per_second else 0.0
         waits = self._waits(traces, own, steps)
-        machines = self._machines(steps, step, waits)
-        busy = [(each.machine, part, getattr(each, part), each.step) for each in machines for part in ("processor", "link")]
+        times = sum(each.group.size * step / one if one else 0 for each, one in zip(self.trainers, steps, strict=True))
+        machines = self._machines(steps, step, waits, self._count if together else times)
+        busy = [
+            (each.machine, part, getattr(each, part), each.step) for each in machines for part in ("processor", "link")
+        ]
         busy.append((machines[0].machine, "latency", self._latency(), machines[0].step))
         if self._processors is not None:
             shared = sum(each.alike * each.processor * step / each.step for each in machines if each.step)
             busy.append(("", "processors", shared / self._processors, step))
         machine, part, seconds, of = max(busy, key=lambda each: each[2] / each[3] if each[3] else 0.0)
         slowest = max(range(len(traces)), key=lambda at: own[at])
+        path = path_of(traces[slowest])
+        if (more := steps[slowest] - own[slowest]) > 0 and not together:
+            path.append(Span(path[0].machine if path else "", "queues", OTHERS, own[slowest], more))
+        shown_too = self._drawn(traces[slowest], path)
         return JobSeconds(
             step,
             machine,
@@ -457,11 +460,16 @@ class _Model:
             rows_per_second,
             count / rows_per_second * 1e6 if rows_per_second else 0.0,
             tuple(machines),
-            tuple(path_of(traces[slowest])),
+            tuple(path),
             tuple(waits),
-            tuple(spans_of(traces[slowest])),
-            tuple(arrows_of(traces[slowest])),
+            tuple(spans_of(traces[slowest], shown_too)),
+            tuple(arrows_of(traces[slowest], shown_too)),
         )
+
+    def _busiest(self) -> float:
+        """The most seconds that a processor or a link of a machine needs for a step of all trainers."""
+        all_of = self._machines([0.0] * len(self.trainers), 0.0, (), self._count)
+        return max(max(each.processor, each.link) for each in all_of)
 
     def _trace(self, trainers: Sequence[Group]) -> Trace:
         return simulate(
@@ -478,7 +486,7 @@ class _Model:
         if not self._work.flows:
             return [each.group for each in self.trainers]
         singles = [
-            (number, each.group._replace(name=f"trainer_{number}", count=1, kind=each.group.name))
+            (number, each.group._replace(name=f"trainer_{number}", size=1, kind=each.group.name))
             for each in self.trainers
             for number in each.numbers
         ]
@@ -486,11 +494,11 @@ class _Model:
 
     def _alone(self) -> list[Trace]:
         """A trace of a trainer of each class, which has the servers for itself."""
-        return [self._trace([each.group._replace(count=1)]) for each in self.trainers]
+        return [self._trace([each.group._replace(size=1)]) for each in self.trainers]
 
     def _least(self, own: Sequence[float]) -> float:
         """The seconds of a step below which a machine or a link has more to do than it can."""
-        counts = [each.group.count for each in self.trainers]
+        counts = [each.group.size for each in self.trainers]
         result = 0.0
         rate = self._link.bytes_per_second
         for each in self.servers:
@@ -500,7 +508,7 @@ class _Model:
             for load in loads:
                 result = max(result, _least_period([load] * len(counts), counts, own, 1))
         if self._processors is not None:
-            served = sum(sum(self._of_server(each)) * each.group.slow * each.group.count for each in self.servers)
+            served = sum(sum(self._of_server(each)) * each.group.slow * each.group.size for each in self.servers)
             loads = [self._of_trainer() * each.group.slow + served for each in self.trainers]
             result = max(result, _least_period(loads, counts, own, self._processors))
         return result
@@ -532,11 +540,13 @@ class _Model:
                 if len(traces) == 1 or each.machine in trainers:
                     result.append(each._replace(seconds=each.seconds / self._every))
             if step > alone:
-                result.append(Wait(trace.groups[0].name, "a machine or link that others use", step - alone))
+                result.append(Wait(trace.groups[0].name, OTHERS, step - alone))
         return result
 
-    def _machines(self, steps: Sequence[float], step: float, waits: Iterable[Wait]) -> list[MachineSeconds]:
-        """The seconds of each machine in a step, on average."""
+    def _machines(
+        self, steps: Sequence[float], step: float, waits: Iterable[Wait], times: float
+    ) -> list[MachineSeconds]:
+        """The seconds of each machine in a step, on average: of a server, for so many steps of trainers."""
         rate, (sending, receiving) = self._link.bytes_per_second, self._told()
         exchanges = [each for flow in self._work.flows for each in flow.exchanges] or [self._work.reduced]
         link = max(sum(each.up for each in exchanges), sum(each.down for each in exchanges)) / self._every / rate
@@ -548,7 +558,6 @@ class _Model:
             name, count, slow, slow_link, _ = each.group
             numbers = (self._trains * slow, sending * slow, receiving * slow, link * slow_link)
             result.append(MachineSeconds(name, count, *numbers, own, *_most(of_group.get(name, ()))))
-        times = sum(each.group.count * step / own if own else 0 for each, own in zip(self.trainers, steps, strict=True))
         servers: dict[int, MachineSeconds] = {}
         for each in self.servers:
             flow, slow = self._work.flows[each.of], each.group.slow
@@ -568,6 +577,17 @@ class _Model:
             return 2 * self._link.latency if self._count > 1 else 0.0
         waits = [max(flow.exchanges[place].frames for flow in self._work.flows) for place in range(3)]
         return 2 * self._link.latency * sum(waits) / self._every
+
+    def _drawn(self, trace: Trace, path: Iterable[Span]) -> set[str]:
+        """The machines that a time line shows: the first ones, those that are slow, those on the critical path."""
+        groups = trace.groups
+        trainers = [each for each in groups if each.name.startswith("trainer")]
+        servers = [each for each in groups if not each.name.startswith("trainer")]
+        most = [
+            *(each.name for each in groups if (each.slow, each.slow_link) != (1.0, 1.0)),
+            *dict.fromkeys(span.machine for span in path),
+        ]
+        return {*most[:MOST_DRAWN], *(each.name for kind in (trainers, servers) for each in kind[:MOST_DRAWN])}
 
     # what a trainer does
 
@@ -627,6 +647,12 @@ class _Model:
             answers.append(Frame(_down(served, back), _down(own, back), back.down) if comes else None)
         return [Stage(ops, GRADIENTS if place.gradients else ROWS, sent, work, answers)]
 
+
+OTHERS = "machines and links that others use"
+"""What trainers wait for that don't wait for each other, if something has more to do than it can."""
+
+MOST_DRAWN = 12
+"""The most trainers, servers, and machines that are slow or on the critical path, on a time line."""
 
 MOST_TURNS = 16
 """The most turns in which the steps before an exchange of geo are simulated."""
@@ -712,7 +738,9 @@ def seconds_rows(found: JobSeconds) -> list[tuple[str, ...]]:
     ]
     for each in found.machines:
         parts = (shown(each.computing), shown(each.sending), shown(each.receiving))
-        busy = [f"{seconds / each.step if each.step else 0.0:.1%}" for seconds in (each.processor, each.link, each.waits)]
+        busy = [
+            f"{seconds / each.step if each.step else 0.0:.1%}" for seconds in (each.processor, each.link, each.waits)
+        ]
         table.append((each.machine, *parts, *busy, each.cause))
     return table
 

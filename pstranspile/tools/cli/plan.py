@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
             return _why(parser, options)
         if options.suggest:
             return _suggest(options)
-        return _sweep(options, numbers) if numbers else _plan(options)
+        return _sweep(options, numbers) if numbers else _plan(parser, options)
 
 
 def _why(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --config job.toml --suggest",
             "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
             "net.ir --config job.toml --cost --profile host.json --link 1Gb,200us",
+            "net.ir --config job.toml --cost --profile host.json --slow trainer_3=2x",
         ],
     )
     add_input(parser)
@@ -125,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--profile",
         metavar="FILE",
-        help="with --cost or --sweep: how long a step takes on machines with the profile that `calibrate` has written; "
-        "trainers=FILE,servers=FILE for two kinds of machines",
+        help="with --cost or --sweep: how long a step takes on machines with the profile that `calibrate` has written, "
+        "its critical path, and what each machine waits for; trainers=FILE,servers=FILE for two kinds of machines",
     )
     group.add_argument(
         "--link",
@@ -138,6 +139,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         type=count,
         help="all machines run on one host with N processors (default: each has a host of its own)",
+    )
+    group.add_argument(
+        "--slow",
+        metavar="MACHINE=Nx",
+        action="append",
+        default=[],
+        help="with --cost and --profile: what the step costs if a machine is N times slower than its profile, such as "
+        "trainer_3=2x or pserver_0=1.5x, or its link, trainer_3:link=10x; may be repeated",
     )
     group.add_argument(
         "--why",
@@ -155,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(options: argparse.Namespace) -> int:
+def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Prints or writes what is asked for. Raises DiagnosticError or Reported."""
     against = None
     if options.against is not None:
@@ -170,7 +179,7 @@ def _plan(options: argparse.Namespace) -> int:
     if against is not None:
         return _print_changes(result, against, options)
     if options.cost:
-        return _print_cost(result, options)
+        return _print_cost(parser, result, options)
     if options.json:
         text = json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars))
     else:
@@ -208,27 +217,40 @@ def _print_changes(result: Compiled, against: Mapping[str, Any], options: argpar
     return 1 if changes else 0
 
 
-def _print_cost(result: Compiled, options: argparse.Namespace) -> int:
-    """Prints what the plan of a job costs. Raises DiagnosticError."""
+def _print_cost(parser: argparse.ArgumentParser, result: Compiled, options: argparse.Namespace) -> int:
+    """Prints what the plan of a job costs; wrong usage for a slow machine that it does not have. Raises
+    DiagnosticError.
+    """
     from pstranspile.compiler.cost.jobs import cost, cost_json
+    from pstranspile.compiler.cost.profile import parse_slow
+    from pstranspile.compiler.cost.seconds import require_slow
 
-    found = cost(result, **_timing(options))
+    slow = parse_slow(options.slow)
+    try:
+        require_slow(slow, result.plan.trainers, len(result.plan.pservers))
+    except ValueError as problem:
+        parser.error(f"--slow: {problem}")
+    found = cost(result, **_timing(options), slow=slow)
     sys.stdout.write(json_text(cost_json(found)) if options.json else f"{found}\n")
     return 0
 
 
 def _require_timing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Wrong usage for options about time where none is asked for, and for a link or profiles that are none."""
-    given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host}
+    if options.slow and not options.cost:
+        parser.error("--slow needs --cost, which prints what a step costs")
+    slow = options.slow or None
+    given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host, "--slow": slow}
     for name, value in given.items():
         if value is not None and not (options.cost or options.sweep):
             parser.error(f"{name} needs --cost or --sweep, which print what a step costs")
         if value is not None and options.profile is None:
             parser.error(f"{name} needs --profile, which has the seconds of ops and messages")
     if options.profile is not None:
-        from pstranspile.compiler.cost.profile import parse_link, profile_files
+        from pstranspile.compiler.cost.profile import parse_link, parse_slow, profile_files
 
         try:
+            parse_slow(options.slow)
             profile_files(options.profile)
             if options.link is not None:
                 parse_link(options.link)
