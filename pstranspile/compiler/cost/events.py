@@ -126,8 +126,8 @@ class Turn(NamedTuple):
 
 class Transfer(NamedTuple):
     """Frames of a turn that go to the machines of a group: what they carry, when the turn ended, when the sender's link
-    had carried all before them, when they came to the receiver's, and when they were there. `held`: the receiver's link
-    ended last.
+    had carried all before them, when they came to the receiver's, and when it could take them. `held`: the receiver's
+    link ended last.
     """
 
     turn: int
@@ -373,19 +373,25 @@ class _Simulation:
         return any_of
 
     def _carry(self, burst: _Burst, now: int) -> None:
-        """Lets frames begin to come on the links of their receivers, behind what came before."""
+        """Lets frames begin to come on the links of their receivers, behind what came before.
+
+        Frames of a group come one after the other, and are there when the receiver can take them at one go: it ends as
+        if it took each as it comes.
+        """
         for sent in burst.sent:
-            machine, leg = self._machines[sent.target], sent.leg
-            machine.free_in = end = max(machine.free_in, now) + leg.into
-            there = max(end, burst.least)
+            machine, (_, _, receiving, _, into, _, times) = self._machines[sent.target], sent.leg
+            begin = max(machine.free_in, now)
+            machine.free_in = end = begin + into
+            first, last = max(begin + into // times, burst.least), max(end, burst.least)
+            there = max(first, last - receiving // times * (times - 1))
             self._number += 1
             heappush(self._arriving, (there, self._number, sent, len(self._transfers)))
-            what = (sent.source, sent.target, leg.what, burst.left, burst.begun, now, there, there > burst.least)
+            what = (sent.source, sent.target, sent.leg.what, burst.left, burst.begun, now, there, end > burst.least)
             self._transfers.append(Transfer(burst.turn, *what))
 
     def _leg(self, source: int, target: int, stage: int, *, answers: bool) -> _Leg:
         """The times of the frames of an exchange, or of its answers, from a machine to a group."""
-        key = self._like[source], self._like[target], stage, answers
+        key = self._like[source], -1 if source == target else self._like[target], stage, answers
         leg = self._legs.get(key)
         if leg is None:
             leg = self._legs[key] = self._leg_of(source, target, stage, answers=answers)
@@ -667,18 +673,23 @@ def waits_of(trace: Trace) -> list[Wait]:
     for group in trace.groups:
         alike[group.of] += group.size
     found: Counter[tuple[int, str]] = Counter()
-    last: dict[int, int] = {}
+    ended = dict.fromkeys(range(len(trace.groups)), 0)
+    first: dict[int, str] = {}
     for turn in trace.turns:
-        since = max(last.get(turn.group, 0), begin)
-        last[turn.group] = turn.end
-        if turn.woken >= 0 and since < min(turn.start, end):
+        since, ended[turn.group] = max(ended[turn.group], begin), turn.end
+        if turn.end <= begin or turn.start >= end:
+            continue
+        if turn.woken >= 0:
             transfer = trace.transfers[turn.woken]
             cause = f"{transfer.what} of {trace.groups[transfer.source].of}"
-            found[turn.group, cause] += min(turn.start, end) - since
+            first.setdefault(turn.group, cause)
+            found[turn.group, cause] += max(turn.start - since, 0)
         lacking = turn.end - turn.start - sum(part.ticks for part in turn.parts)
-        if lacking > 0 and turn.end > begin and turn.start < end:
+        if lacking > 0:
             shown = min(turn.end, end) - max(turn.start, begin)
             found[turn.group, "a processor of the host"] += lacking * shown // (turn.end - turn.start)
+    for number, cause in first.items():  # it waits at the end for what it waits for at the begin of a cycle
+        found[number, cause] += max(end - max(ended[number], begin), 0)
     total: Counter[tuple[str, str]] = Counter()
     for (number, cause), ticks in found.items():
         group = trace.groups[number]

@@ -17,6 +17,8 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
+    add_time,
+    check_time,
     compiled,
     count,
     files_read,
@@ -24,6 +26,7 @@ from pstranspile.tools.cli.common import (
     load_with_job,
     make_parser,
     require_text,
+    timed,
     write_text,
 )
 from pstranspile.tools.cli.findings import errors_as_json
@@ -129,24 +132,12 @@ def _parser() -> argparse.ArgumentParser:
         help="with --cost or --sweep: how long a step takes on machines with the profile that `calibrate` has written, "
         "its critical path, and what each machine waits for; trainers=FILE,servers=FILE for two kinds of machines",
     )
-    group.add_argument(
-        "--link",
-        metavar="RATE[,LATENCY]",
-        help="the link of each machine, such as 1Gb,200us or 125MB (default: the profile's, within a host)",
-    )
+    add_time(group, "--cost and --profile")
     group.add_argument(
         "--on-one-host",
         metavar="N",
         type=count,
         help="all machines run on one host with N processors (default: each has a host of its own)",
-    )
-    group.add_argument(
-        "--slow",
-        metavar="MACHINE=Nx",
-        action="append",
-        default=[],
-        help="with --cost and --profile: what the step costs if a machine is N times slower than its profile, such as "
-        "trainer_3=2x or pserver_0=1.5x, or its link, trainer_3:link=10x; may be repeated",
     )
     group.add_argument(
         "--why",
@@ -221,16 +212,9 @@ def _print_cost(parser: argparse.ArgumentParser, result: Compiled, options: argp
     """Prints what the plan of a job costs; wrong usage for a slow machine that it does not have. Raises
     DiagnosticError.
     """
-    from pstranspile.compiler.cost.jobs import cost, cost_json
-    from pstranspile.compiler.cost.profile import parse_slow
-    from pstranspile.compiler.cost.seconds import require_slow
+    from pstranspile.compiler.cost.jobs import cost_json
 
-    slow = parse_slow(options.slow)
-    try:
-        require_slow(slow, result.plan.trainers, len(result.plan.pservers))
-    except ValueError as problem:
-        parser.error(f"--slow: {problem}")
-    found = cost(result, **_timing(options), slow=slow)
+    found = timed(parser, options, result, options.profile, processors=options.on_one_host)
     sys.stdout.write(json_text(cost_json(found)) if options.json else f"{found}\n")
     return 0
 
@@ -239,23 +223,15 @@ def _require_timing(parser: argparse.ArgumentParser, options: argparse.Namespace
     """Wrong usage for options about time where none is asked for, and for a link or profiles that are none."""
     if options.slow and not options.cost:
         parser.error("--slow needs --cost, which prints what a step costs")
-    slow = options.slow or None
-    given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host, "--slow": slow}
+    if options.against is not None and options.profile is not None:
+        parser.error("--against compares what plans move and store; --profile says how long a step of one plan takes")
+    given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host}
     for name, value in given.items():
         if value is not None and not (options.cost or options.sweep):
             parser.error(f"{name} needs --cost or --sweep, which print what a step costs")
         if value is not None and options.profile is None:
             parser.error(f"{name} needs --profile, which has the seconds of ops and messages")
-    if options.profile is not None:
-        from pstranspile.compiler.cost.profile import parse_link, parse_slow, profile_files
-
-        try:
-            parse_slow(options.slow)
-            profile_files(options.profile)
-            if options.link is not None:
-                parse_link(options.link)
-        except ValueError as problem:
-            parser.error(str(problem))
+    check_time(parser, options, "--profile", options.profile)
 
 
 def _timing(options: argparse.Namespace) -> dict[str, Any]:
