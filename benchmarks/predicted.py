@@ -6,7 +6,9 @@ Without a profile this host is calibrated first. Every model is trained by 1 tra
 processes of one thread each. Printed are, for each machine, the predicted and the measured milliseconds of its
 processor in a step (of several stretches of steps the least, from what processes report of themselves), the predicted
 and the measured milliseconds of a step, all machines on this host, and the median and the largest of the relative
-errors. Processor time is what the model promises; steps per second of a busy host say little.
+errors. Processor time is what the model promises; steps per second of a busy host say little. Beside the step as it is
+simulated stands a plainer estimate (`sum`), which adds up the exchanges of a step, each as long as the busiest machine
+or link.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.cluster.net.calibrate import processors, spent_each
-from pstranspile.compiler.cost.profile import read_profile
+from pstranspile.compiler.cost.profile import Profile, read_profile
+from pstranspile.compiler.cost.seconds import Exchange, sum_of_ops
 from pstranspile.ir.types import DType
 
 STEPS = 300
@@ -115,6 +118,38 @@ MODELS: Mapping[str, Callable[[], tuple[ps.Module, dict[str, Any], int]]] = {
 }
 
 
+def added_up(compiled: ps.Compiled, profile: Profile, count: int) -> float:
+    """The seconds of a step of a synchronous job as the sum of its exchanges and ops, on a host with so many
+    processors.
+    """
+    work = ps.cost(compiled).work
+    assert work is not None
+    wire, trainers = profile.wire, compiled.plan.trainers
+
+    def busy(each: Exchange) -> float:
+        messages = (each.messages_up + each.messages_down) * wire.message
+        rows = (each.of_rows_up + each.of_rows_down) * wire.message_of_rows
+        return messages + rows + (each.up + each.down) * wire.byte + 2 * each.frames * wire.frame
+
+    trainer, *servers = (sum_of_ops(step, profile.families) for step in work.steps)
+    step = profile.step + trainer + profile.ask * sum(flow.looked_up for flow in work.flows)
+    update = profile.update + max(servers)
+    total = step + update
+    for place in range(3):
+        exchanges = [flow.exchanges[place] for flow in work.flows]
+        looked_up = [flow.looked_up * profile.lookup * (place == 0) for flow in work.flows]
+        links = [trainers * max(each.up, each.down) / wire.bytes_per_second for each in exchanges]
+        served = [trainers * (busy(each) + extra) for each, extra in zip(exchanges, looked_up, strict=True)]
+        total += max(sum(map(busy, exchanges)), *served, *links)
+        total += 2 * wire.latency * max(each.frames for each in exchanges)
+    own = [step + sum(busy(each) for flow in work.flows for each in flow.exchanges)] * trainers
+    own += [
+        profile.update + ops + trainers * (flow.looked_up * profile.lookup + sum(map(busy, flow.exchanges)))
+        for ops, flow in zip(servers, work.flows, strict=True)
+    ]
+    return max(total, sum(own) / count)
+
+
 def measured(compiled: ps.Compiled, feed: Mapping[str, Any], steps: int) -> tuple[dict[str, float], float]:
     """Seconds of a processor in a step by machine, and the seconds of a step."""
     cpu: dict[str, dict[int, float]] = {}
@@ -135,7 +170,7 @@ def main(words: list[str]) -> None:
     path = words.pop(words.index("--profile") + 1) if "--profile" in words else ""
     names = [word for word in words if word != "--profile"] or [*MODELS]
     profile = read_profile(path) if path else ps.calibrate()
-    errors: dict[str, list[float]] = {"machine": [], "step": []}
+    errors: dict[str, list[float]] = {"machine": [], "step": [], "sum": []}
     for name in names:
         module, feed, rows = MODELS[name]()
         for count in (1, 2):
@@ -164,6 +199,9 @@ def main(words: list[str]) -> None:
             error = found.step / step - 1
             errors["step"].append(abs(error))
             told.append(f"step {found.step * 1e3:.2f} : {step * 1e3:.2f} ({error:+.0%})")
+            plain = added_up(compiled, profile, processors())
+            errors["sum"].append(abs(plain / step - 1))
+            told.append(f"sum {plain * 1e3:.2f} ({plain / step - 1:+.0%})")
             print(f"{name:9} {count} x {count}  {'  '.join(told)}", flush=True)
     for what, all_of in errors.items():
         print(f"{what}: median error {statistics.median(all_of):.0%}, largest {max(all_of):.0%}")

@@ -4,6 +4,7 @@ for other plans, several numbers of machines, and other settings.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -20,7 +21,9 @@ from pstranspile.compiler.cost.seconds import (
     Work,
     flows_of,
     job_seconds,
+    places_of,
     seconds_json,
+    seconds_lines,
     seconds_rows,
     shown,
 )
@@ -28,10 +31,10 @@ from pstranspile.compiler.cost.steps import StepCost, step_cost
 from pstranspile.compiler.job import COST, DEFAULTS, MAX_MACHINES, Job, local_endpoints
 from pstranspile.compiler.job.modes import settings_of
 from pstranspile.compiler.modes.local_sgd import SNAPSHOT
-from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, row_width
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, shell_line
 from pstranspile.ir.expect import checked, expect, expect_module, expect_number
-from pstranspile.ir.model import FrozenMap, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import EMPTY, FrozenMap, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
@@ -123,15 +126,18 @@ def cost(
     profile: Profile | Profiles | str | None = None,
     link: str | None = None,
     processors: int | None = None,
+    slow: Mapping[str, float] | None = None,
 ) -> PlanCost:
     """The cost of a compiled job's plan in a step; in mode geo, what machines exchange is that of an exchange.
 
     With the `profile` of its machines (that of `calibrate`, a file, or `trainers=FILE,servers=FILE`), also how long a
     step takes. `link` is the link of each machine, such as "1Gb,200us" (default: that of the profile, inside a host);
-    `processors` is how many the host has on which all machines run (None: each has a host of its own).
+    `processors` is how many the host has on which all machines run (None: each has a host of its own). `slow` says how
+    many times slower machines are than their profile, or their links: `{"trainer_3": 2.0, "pserver_0:link": 10.0}`.
 
     Raises DiagnosticError for a file of counts or a profile that can't be used, and at an op that can't work on a batch
-    of so many rows; ValueError for a link that is none, and for `link` or `processors` without `profile`.
+    of so many rows; ValueError for a link that is none, for a slow machine that the job does not have, and for `link`,
+    `processors` or `slow` without `profile`.
     """
     expect(compiled, Compiled, "cost", "Compiled")
     plan, job = compiled.plan, compiled.job
@@ -140,7 +146,9 @@ def cost(
     found = cost_of(plan, compiled.source.main, rows, counts)
     machines, loops, work = _machines(compiled, found, counts)
     timing = timing_of(profile, link, processors)
-    seconds = job_seconds(plan, work, rows, *timing) if timing is not None else None
+    if slow and timing is None:
+        raise ValueError("slow needs a profile, which has seconds")
+    seconds = job_seconds(plan, work, rows, *timing, slow or EMPTY) if timing is not None else None
     return PlanCost(plan, rows, counts is not None, found.servers, machines, loops, seconds, work)
 
 
@@ -220,19 +228,34 @@ def _machines(
         moved, messages = _of_collectives(trainer, plan.trainers)
         frames = min(messages / 2, 2.0 * (plan.trainers - 1))
         reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
-    steps, waits = [step], False
+    waits = False
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
-    loops = step.loops
-    arriving = _rows_that_arrive(plan, compiled.source.main, rows, counts)
+    told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _asked(op))
+    steps = [step]
+    known: dict[object, tuple[StepCost, bool]] = {}
+    holds = _Holds(plan, compiled.source.main, rows, counts)
     for number, server in enumerate(found.servers):
-        main = compiled.pserver(server.endpoint).main
-        of_server = step_cost(main, rows, sparse_rows=arriving)
+        like = holds.like(server.endpoint)
+        if like not in known:
+            main = compiled.pserver(server.endpoint).main
+            known[like] = step_cost(main, rows, sparse_rows=holds.arriving(server.endpoint)), _waits(main)
+        of_server, waits_too = known[like]
         steps.append(of_server)
-        waits = waits or _waits(main)
-        told = sum(_messages(op, server.endpoint) for op in trainer.main_block.ops) * plan.trainers
-        machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, told))
+        waits = waits or waits_too
+        count = float(told[server.endpoint] * plan.trainers)
+        machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, count))
     names = [machine.machine for machine in machines]
-    return tuple(machines), loops, Work(names, steps, flows, reduced, waits)
+    places = places_of(plan, trainer, step)
+    background = plan.geo is not None or (not waits and _goes_on(trainer))
+    return tuple(machines), step.loops, Work(names, steps, flows, reduced, waits, places, background)
+
+
+def _goes_on(trainer: Program) -> bool:
+    """Whether a trainer leaves its gradients to a communicator, and goes on meanwhile."""
+    ops = trainer.main_block.ops
+    waits = any(op.type == "send_barrier" and op.attrs.get("half_async") for op in ops)
+    given = any(op.type == "send" and op.attrs.get("send_varnames") and op.attrs.get("use_send_handler") for op in ops)
+    return given and not waits
 
 
 def _as_trained(program: Program, source: Program) -> Program:
@@ -256,13 +279,17 @@ def _names(trainers: int) -> str:
     return "trainer_0" if trainers == 1 else f"trainer_0 to {trainers - 1}"
 
 
-def _messages(op: Op, endpoint: str = "") -> int:
-    """The messages that an op of a trainer sends to all servers, or to one, and those that answer it."""
+def _messages(op: Op) -> int:
+    """The messages that an op of a trainer sends to all servers, and those that answer it."""
+    return len(_asked(op))
+
+
+def _asked(op: Op) -> tuple[str, ...]:
+    """The endpoint of each message between an op of a trainer and the servers."""
     facts = facts_of(op.type)
     if facts.communicates != "request":
-        return 0
-    names = (*strings_attr(op, "epmap"), *strings_attr(op, "endpoints"))
-    return (2 if facts.receives else 1) * (names.count(endpoint) if endpoint else len(names))
+        return ()
+    return (*strings_attr(op, "epmap"), *strings_attr(op, "endpoints")) * (2 if facts.receives else 1)
 
 
 def _waits(server: Program) -> bool:
@@ -283,27 +310,42 @@ def _of_collectives(program: Program, trainers: int) -> tuple[float, float]:
     return each * size, each * len(ops)
 
 
-def _rows_that_arrive(plan: Plan, program: Program, rows: int, counts: IdCounts | None) -> dict[str, int]:
-    """The rows of the sparse gradients that come to the servers, by name."""
-    result: dict[str, int] = {}
-    lookups = lookups_of(program, rows)
-    for parameter in plan.parameters:
-        if not parameter.sparse:
-            continue
-        moved = moved_of(parameter, lookups, rows, counts)
-        width = row_width(parameter.shape) * parameter.dtype.size + ID
-        share = width * (2 if parameter.prefetched else 1)
-        for part in parameter.slices:
-            dense = 0.0 if parameter.prefetched else moved.each * (part.stop - part.start)
-            number = round((moved.below(part.stop) - moved.below(part.start) - dense) / share)
-            names = [plan.sent_name(part, trainer) for trainer in range(plan.trainers)] or [part.gradient]
-            result.update(dict.fromkeys(names, max(number, 0)))
-    if plan.table is not None:
-        number = round(lookups.get(plan.table.name, rows) / max(1, len(plan.pservers)))
-        for server in range(len(plan.pservers)):
-            names = [plan.table.sent_name(trainer, server) for trainer in (None, *range(plan.trainers))]
-            result.update(dict.fromkeys(names, number))
-    return result
+class _Holds:
+    """What the servers hold: which of them are alike, and the rows of the sparse gradients that come to each."""
+
+    def __init__(self, plan: Plan, program: Program, rows: int, counts: IdCounts | None):
+        self._plan = plan
+        lookups = lookups_of(program, rows)
+        self._slices: dict[str, list[tuple[PlannedParameter, Slice, int]]] = {each: [] for each in plan.pservers}
+        for parameter in plan.parameters:
+            moved = moved_of(parameter, lookups, rows, counts) if parameter.sparse else None
+            width = row_width(parameter.shape) * parameter.dtype.size + ID
+            share = width * (2 if parameter.prefetched else 1)
+            for part in parameter.slices:
+                number = 0
+                if moved is not None:
+                    dense = 0.0 if parameter.prefetched else moved.each * (part.stop - part.start)
+                    number = max(round((moved.below(part.stop) - moved.below(part.start) - dense) / share), 0)
+                self._slices.setdefault(part.endpoint, []).append((parameter, part, number))
+        self._looked_up = round(lookups.get(plan.table.name, rows) / max(1, len(plan.pservers))) if plan.table else 0
+
+    def like(self, endpoint: str) -> object:
+        """A value that is equal for servers with equal programs, but for the names of slices."""
+        return tuple((each.name, part.stop - part.start, number) for each, part, number in self._slices[endpoint])
+
+    def arriving(self, endpoint: str) -> dict[str, int]:
+        """The rows of the sparse gradients that come to a server, by name."""
+        result: dict[str, int] = {}
+        plan = self._plan
+        for parameter, part, number in self._slices[endpoint]:
+            if parameter.sparse:
+                names = [plan.sent_name(part, trainer) for trainer in range(plan.trainers)] or [part.gradient]
+                result.update(dict.fromkeys(names, number))
+        if plan.table is not None:
+            for server in range(len(plan.pservers)):
+                names = [plan.table.sent_name(trainer, server) for trainer in (None, *range(plan.trainers))]
+                result.update(dict.fromkeys(names, self._looked_up))
+        return result
 
 
 def cost_text(cost: PlanCost) -> str:
@@ -341,16 +383,24 @@ def cost_text(cost: PlanCost) -> str:
     ]
     lines += columns(machines) if cost.machines else []
     if cost.seconds is not None:
-        lines = [cost.seconds.verdict, *lines, "", *columns(seconds_rows(cost.seconds))]
+        table = [line.rstrip() for line in columns(seconds_rows(cost.seconds), left=1)]
+        lines = [cost.seconds.verdict, *seconds_lines(cost.seconds), *lines, "", *table]
     if cost.loops:
         lines += ["", f"{counted(cost.loops, 'op')} of a trainer with a block, counted as if the block ran once"]
     return "\n".join(lines) + "\n"
 
 
-def columns(table: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, the first column aligned at the left, the others at the right."""
+def columns(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """The lines of a table, the first column and so many at the end aligned at the left, the others at the right."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+    right = range(1, len(widths) - left)
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
 
 
 def cost_json(cost: PlanCost) -> dict[str, Any]:
@@ -623,12 +673,16 @@ def sweep_json(found: Sweep) -> dict[str, Any]:
     return {"version": 1, "mode": found.mode, "batch_rows": found.batch_rows, "rows": rows}
 
 
+_OF_SWEEP = ("step", "machine", "part", "share", "rows_per_second", "machine_seconds")
+"""The figures of a step's seconds that a sweep has."""
+
+
 def _row_json(row: SweepRow) -> dict[str, Any]:
     fields = {name: value for name, value in row._asdict().items() if name != "seconds"}
     if row.seconds is None:
         return fields
-    timed = {name: value for name, value in row.seconds._asdict().items() if name != "machines"}
-    return {**fields, "seconds": timed}
+    timed = seconds_json(row.seconds)
+    return {**fields, "seconds": {name: timed[name] for name in _OF_SWEEP}}
 
 
 # Settings that lower the cost of a job.

@@ -210,6 +210,37 @@ def parse_link(text: str, latency: float = 0.0) -> Link:
     return Link(rate, float(match[4]) * _UNITS[match[5]] if match[4] else latency)
 
 
+# Machines that are slower than their profile, as they are asked for.
+
+
+SLOW_LINK = ":link"
+"""What follows the name of a machine whose link is meant."""
+
+_SLOW = Pattern(r"((?:trainer|pserver)_(?:0|[1-9][0-9]{0,8})(?::link)?)=([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
+
+
+def parse_slow(texts: Iterable[str]) -> dict[str, float]:
+    """Machines, and links, with how many times slower they are: `trainer_3=2x`, `pserver_0:link=10x`. Raises ValueError
+    for another text, for one that is named twice, and for a number outside 1e-6 to 1e6.
+    """
+    result: dict[str, float] = {}
+    for text in texts:
+        match = _SLOW.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is no slow machine, such as trainer_3=2x, pserver_0=1.5x or trainer_3:link=10x")
+        if match[1] in result:
+            raise ValueError(f"{match[1]} is given twice")
+        result[match[1]] = float(match[2])
+        require_factor(match[1], result[match[1]])
+    return result
+
+
+def require_factor(name: str, factor: float) -> None:
+    """Raises ValueError for a number that can't say how many times slower a machine is."""
+    if not 1e-6 <= factor <= 1e6:
+        raise ValueError(f"{name} can't be {factor:g} times as slow; give a number from 1e-6 to 1e6")
+
+
 # The profiles of a job's machines.
 
 

@@ -1,27 +1,48 @@
-"""How long a step of a job takes, and which machine or link bounds it, from the profiles of its machines.
+"""How long a step of a job takes, what it waits for, and which machine or link bounds it, from profiles of machines.
 
 The ops of a machine take the seconds of their families. A step of trainers and servers has three exchanges: of rows
-that servers look up, of gradients, and of parameters. In an exchange everybody works at the same time, so it lasts as
-long as the busiest machine, or the busiest link, and the latency of the link. How exchanges follow each other is the
-mode's:
+that servers look up, of gradients, and of parameters. A trainer's program says in which order they come, and `events`
+simulates them in virtual time:
 
-* with a barrier (sync): rows, the trainers' ops, gradients, the servers' updates, parameters, one after the other;
-* without (async, half-async): a trainer waits for its own messages alone, and a server updates for each trainer; the
-  step is as long as the busiest of them;
-* geo: as without a barrier, but the exchange comes once in so many steps;
-* without servers: the trainers' ops, then the sums of gradients.
+* with a barrier (sync), servers update once, when all trainers have sent their gradients; without servers, trainers
+  wait for the sums of all gradients. All machines are simulated together;
+* without (async, half-async), a server updates for each trainer as its gradients come, and trainers fall out of step,
+  so that they do not meet at a server that has time for all of them. Each trainer is simulated by itself. If a machine
+  or a link has more to do for all trainers than such a step is long, the step is as long as that;
+* geo and trainers with a communicator go on after they have sent, and wait where they send again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.cost.balance import ID, Moved
-from pstranspile.compiler.cost.profile import Link, Profiles, Rate, Wire
-from pstranspile.compiler.cost.steps import StepCost
+from pstranspile.compiler.cost.events import (
+    GRADIENTS,
+    ROWS,
+    SUMS,
+    TICKS,
+    Arrow,
+    Cycle,
+    Frame,
+    Group,
+    Span,
+    Stage,
+    Trace,
+    Wait,
+    arrows_of,
+    in_short,
+    path_of,
+    simulate,
+    spans_of,
+    waits_of,
+)
+from pstranspile.compiler.cost.profile import SLOW_LINK, Link, Profiles, Rate, Wire, require_factor
+from pstranspile.compiler.cost.steps import OpCost, StepCost
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import EMPTY, Program
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.work import FAMILIES, Family
@@ -77,53 +98,118 @@ class Flow(NamedTuple):
         return self.rows, self.gradients, self.parameters
 
 
+class _Told:
+    """What is counted of the exchanges with a server."""
+
+    def __init__(self) -> None:
+        self.asked = self.looked_up = self.given = self.answered = self.received = self.slices = self.sparse = 0.0
+        self.messages: Counter[str] = Counter()
+        self.waits: Counter[str] = Counter()
+        self.asking = ""
+        """The kind of the last exchange, unless it is over: the answers of consecutive ops come together."""
+
+
 def flows_of(plan: Plan, trainer: Program, moved: Callable[[PlannedParameter], Moved]) -> tuple[Flow, ...]:
     """What a trainer exchanges with each server in a step, in mode geo in an exchange; `trainer` is its program."""
-    return tuple(_flow(plan, trainer, endpoint, moved) for endpoint in plan.pservers)
-
-
-def _flow(plan: Plan, trainer: Program, endpoint: str, moved: Callable[[PlannedParameter], Moved]) -> Flow:
-    asked = looked_up = given = answered = received = slices = sparse = 0.0
+    told = {endpoint: _Told() for endpoint in plan.pservers}
     for parameter in plan.parameters:
         of_rows = moved(parameter)
         row = row_width(parameter.shape) * parameter.dtype.size
-        for part in (each for each in parameter.slices if each.endpoint == endpoint):
-            slices += 1
-            sparse += parameter.sparse
+        for part in parameter.slices:
+            of = told[part.endpoint]
+            of.slices += 1
+            of.sparse += parameter.sparse
             dense = of_rows.each * (part.stop - part.start)
             found = of_rows.below(part.stop) - of_rows.below(part.start) - dense
             if not parameter.sparse:
-                given, received = given + dense / 2, received + dense / 2
+                of.given, of.received = of.given + dense / 2, of.received + dense / 2
             elif parameter.prefetched:
                 count = found / 2 / (row + ID)
-                looked_up, asked, answered = looked_up + count, asked + ID * count, answered + row * count
-                given += found / 2
+                of.looked_up, of.asked = of.looked_up + count, of.asked + ID * count
+                of.answered, of.given = of.answered + row * count, of.given + found / 2
             else:
-                given, received = given + found, received + dense
-    told: dict[str, float] = dict.fromkeys(("rows", "gradients", "parameters"), 0.0)
-    waits: dict[str, float] = dict.fromkeys(told, 0.0)
-    asking = ""  # the answers of consecutive ops come together
+                of.given, of.received = of.given + found, of.received + dense
     for op in trainer.main_block.ops:
         facts = facts_of(op.type)
         if facts.communicates != "request":
             continue
-        count = [*strings_attr(op, "epmap"), *strings_attr(op, "endpoints")].count(endpoint)
         kind = ("rows" if facts.sends else "parameters") if facts.receives else "gradients"
-        told[kind] += count
-        if not facts.receives:
-            asking = ""
-        elif count and kind != asking:
-            waits[kind] += 1.0
-            asking = kind
-    if plan.geo is not None:
-        told = {"rows": 0.0, "gradients": slices, "parameters": slices}
-        waits = {"rows": 0.0, "gradients": 0.0, "parameters": 1.0 if slices else 0.0}
+        counts = Counter((*strings_attr(op, "epmap"), *strings_attr(op, "endpoints")))
+        for endpoint in told if not facts.receives else ():
+            told[endpoint].asking = ""
+        for endpoint, count in counts.items():
+            if endpoint not in told:
+                continue
+            of = told[endpoint]
+            of.messages[kind] += count
+            if facts.receives and kind != of.asking:
+                of.waits[kind] += 1
+                of.asking = kind
+    return tuple(_flow(of, geo=plan.geo is not None) for of in told.values())
+
+
+def _flow(of: _Told, *, geo: bool) -> Flow:
+    rows, gradients, parameters = (float(of.messages[kind]) for kind in ("rows", "gradients", "parameters"))
+    waits: Mapping[str, float] = of.waits
+    if geo:
+        rows, gradients, parameters = 0.0, of.slices, of.slices
+        waits = {"rows": 0.0, "parameters": 1.0 if of.slices else 0.0}
     return Flow(
-        Exchange(told["rows"], told["rows"], asked, answered, waits["rows"], told["rows"], told["rows"]),
-        Exchange(told["gradients"], 0.0, given, 0.0, 0.0, sparse),
-        Exchange(told["parameters"], told["parameters"], 0.0, received, waits["parameters"]),
-        looked_up,
+        Exchange(rows, rows, of.asked, of.answered, waits["rows"], rows, rows),
+        Exchange(gradients, 0.0, of.given, 0.0, 0.0, of.sparse),
+        Exchange(parameters, parameters, 0.0, of.received, waits["parameters"]),
+        of.looked_up,
     )
+
+
+class Place(NamedTuple):
+    """A place of a trainer's step at which it exchanges something: after so many of its ops (`stop`), `rows` of what it
+    looks up, `parameters` of those that it gets (shares of a step), and whether its gradients go there.
+    """
+
+    stop: int
+    rows: float = 0.0
+    gradients: bool = False
+    parameters: float = 0.0
+    sums: bool = False
+
+
+def places_of(plan: Plan, trainer: Program, step: StepCost) -> tuple[Place, ...]:
+    """The places at which a trainer exchanges something, in the order of its program."""
+    if plan.geo is not None:
+        return (Place(len(step.ops), gradients=True, parameters=1.0),)
+    stops = {op.number: at for at, op in enumerate(step.ops) if op.block == 0}
+    result: list[Place] = []
+    asking = ""
+    unsent = False
+    for number, op in enumerate(trainer.main_block.ops):
+        facts, stop = facts_of(op.type), stops.get(number, len(step.ops))
+        if facts.communicates == "collective":
+            result = [Place(stop, sums=True)]  # those of all ops are awaited together
+        if facts.communicates != "request":
+            continue
+        if not facts.receives:
+            asking, unsent = "", True
+            continue
+        kind = "rows" if facts.sends else "parameters"
+        count = float(len((*strings_attr(op, "epmap"), *strings_attr(op, "endpoints"))))
+        if kind != asking:
+            result.append(Place(stop, gradients=unsent))
+            unsent = False
+        asking = kind
+        last = result[-1]
+        result[-1] = last._replace(**{kind: getattr(last, kind) + count})
+    sent = max((stops.get(n, 0) for n, op in enumerate(trainer.main_block.ops) if _sends_on(op.type)), default=0)
+    if unsent and not any(each.gradients for each in result):
+        result.append(Place(sent, gradients=True))
+    rows, parameters = (sum(getattr(each, kind) for each in result) or 1.0 for kind in ("rows", "parameters"))
+    return tuple(each._replace(rows=each.rows / rows, parameters=each.parameters / parameters) for each in result)
+
+
+def _sends_on(op_type: str) -> bool:
+    """Whether ops of a type send something and get no answer."""
+    facts = facts_of(op_type)
+    return facts.communicates == "request" and not facts.receives
 
 
 def terms_of(step: StepCost) -> Mapping[Family, tuple[float, float, float]]:
@@ -145,7 +231,8 @@ class MachineSeconds(NamedTuple):
     """The seconds of a step on a machine, or on each of `alike` machines.
 
     `computing`, `sending` and `receiving` are seconds of its processor, `link` those in which its link is busy in the
-    busier direction.
+    busier direction. `step` is how long its step takes; for `waits` seconds it waits for something, most of all for
+    `cause`.
     """
 
     machine: str
@@ -154,6 +241,9 @@ class MachineSeconds(NamedTuple):
     sending: float
     receiving: float
     link: float
+    step: float = 0.0
+    waits: float = 0.0
+    cause: str = ""
 
     @property
     def processor(self) -> float:
@@ -165,6 +255,11 @@ class JobSeconds(NamedTuple):
     """How long a step of a job takes, in seconds; the machine that bounds it, and what of that: "processor", "link",
     "latency" of its link, or "processors" for those of a host that all machines share, which is no machine's (""). That
     has the part `share` of the step. `machine_seconds` are those of all machines together for a million rows.
+
+    Where trainers do not wait for each other, `step` is the mean of theirs. `path` is the critical path of a step: what
+    a trainer, and whom it waits for, did one after the other. `waits` are the waits of each machine by cause, `spans`
+    and `arrows` what machines do and send in that step. `slow` names the machines that are slower than their profile
+    says, or their links (`trainer_3:link`), with how many times; `unslowed` is the step without them.
     """
 
     step: float
@@ -174,6 +269,12 @@ class JobSeconds(NamedTuple):
     rows_per_second: float
     machine_seconds: float
     machines: tuple[MachineSeconds, ...]
+    path: tuple[Span, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    spans: tuple[Span, ...] = ()
+    arrows: tuple[Arrow, ...] = ()
+    slow: Mapping[str, float] = EMPTY
+    unslowed: float = 0.0
 
     @property
     def verdict(self) -> str:
@@ -181,6 +282,15 @@ class JobSeconds(NamedTuple):
         part = "link's latency" if self.part == "latency" else self.part
         what = f"{self.machine or 'the host'}: its {part}"
         return f"a step takes {shown(self.step)}; the bottleneck is {what} ({self.share:.0%} of the step)"
+
+    @property
+    def cost_of_slow(self) -> str:
+        """`trainer_3 2x slower: a step takes 1.9 times as long, 12.4 ms in place of 6.53 ms`; empty if none is slow."""
+        if not self.slow:
+            return ""
+        names = ", ".join(f"{name} {factor:g} times as slow" for name, factor in self.slow.items())
+        ratio = self.step / self.unslowed if self.unslowed else 1.0
+        return f"{names}: a step takes {ratio:.2f} times as long, {shown(self.step)} in place of {shown(self.unslowed)}"
 
 
 def shown(seconds: float) -> str:
@@ -196,7 +306,8 @@ class Work(NamedTuple):
     """What a job does in a step: the ops of a trainer and of each server, and what a trainer exchanges with each.
 
     Without servers, `reduced` is what a trainer exchanges with all others. `names` are those of the machines, the
-    trainers' first. `waits`: servers update once in a step, when all trainers have sent their gradients.
+    trainers' first. `waits`: servers update once in a step, when all trainers have sent their gradients. `places` are
+    those of a trainer's step at which it exchanges something; `background`: it goes on after gradients.
     """
 
     names: Sequence[str]
@@ -204,92 +315,388 @@ class Work(NamedTuple):
     flows: Sequence[Flow]
     reduced: Exchange
     waits: bool
+    places: Sequence[Place] = ()
+    background: bool = False
 
 
 def job_seconds(
-    plan: Plan, work: Work, batch_rows: int, profiles: Profiles, link: Link, processors: int | None = None
+    plan: Plan,
+    work: Work,
+    batch_rows: int,
+    profiles: Profiles,
+    link: Link,
+    processors: int | None = None,
+    slow: Mapping[str, float] = EMPTY,
 ) -> JobSeconds:
-    """How long a step takes. `processors` is the number of those that all machines share, None if they share none."""
-    model = _Model(plan, work, profiles, link)
-    machines = model.machines()
-    step = model.step()
-    busy = [(each.machine, part, getattr(each, part)) for each in machines for part in ("processor", "link")]
-    busy.append((machines[0].machine, "latency", model.latency()))
-    if processors is not None:
-        shared = sum(each.alike * each.processor for each in machines) / processors
-        step = max(step, shared)
-        busy.append(("", "processors", shared))
-    step = max(step, *(seconds for _, _, seconds in busy))
-    machine, part, seconds = max(busy, key=lambda each: each[2])
-    rows = plan.trainers * batch_rows
-    count = sum(each.alike for each in machines)
-    share = seconds / step if step else 0.0
-    per_second = rows / step if step else 0.0
-    return JobSeconds(step, machine, part, share, per_second, count * step / rows * 1e6, tuple(machines))
+    """How long a step takes. `processors` is the number of those that all machines share, None if they share none;
+    `slow` says of machines, or of links (`trainer_3:link`), how many times slower they are than their profile.
+
+    Raises ValueError for a machine that the job does not have.
+    """
+    require_slow(slow, plan.trainers, len(plan.pservers))
+    model = _Model(plan, work, profiles, link, processors, slow)
+    found = model.found(batch_rows)
+    if not slow:
+        return found
+    without = _Model(plan, work, profiles, link, processors, EMPTY).found(batch_rows)
+    return found._replace(slow=slow, unslowed=without.step)
+
+
+def require_slow(slow: Mapping[str, float], trainers: int, servers: int) -> None:
+    """Raises ValueError for a machine that a job with so many trainers and servers does not have, and for a factor that
+    is no number above 0.
+    """
+    for name, factor in slow.items():
+        kind, _, number = name.removesuffix(SLOW_LINK).rpartition("_")
+        count = {"trainer": trainers, "pserver": servers}.get(kind, 0)
+        if not number.isascii() or not number.isdigit() or str(int(number)) != number or int(number) >= count:
+            has = " and ".join(_named(*each) for each in (("trainer", range(trainers)), ("pserver", range(servers))))
+            raise ValueError(f"there is no machine {name.removesuffix(SLOW_LINK)!r}; the job has {has}")
+        require_factor(name, factor)
+
+
+def _named(kind: str, numbers: Sequence[int]) -> str:
+    """`trainer_0 to 2, 4 to 9`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [f"{first}" if first == last else f"{first} to {last}" for first, last in runs]
+    return f"{kind}_{', '.join(texts)}" if texts else f"no {kind}"
+
+
+class _Class(NamedTuple):
+    """Equal machines: their numbers, and the group that stands for them; `of` is the first of them."""
+
+    numbers: tuple[int, ...]
+    group: Group
+
+    @property
+    def of(self) -> int:
+        """The number of the first machine."""
+        return self.numbers[0]
 
 
 class _Model:
     """The seconds of machines, exchanges and steps of a job."""
 
-    def __init__(self, plan: Plan, work: Work, profiles: Profiles, link: Link):
+    def __init__(
+        self,
+        plan: Plan,
+        work: Work,
+        profiles: Profiles,
+        link: Link,
+        processors: int | None,
+        slow: Mapping[str, float],
+    ):
         self._work, self._profiles, self._link = work, profiles, link
-        self._trainers = plan.trainers
+        self._slow, self._processors = slow, processors
+        self._count = plan.trainers
         self._every = plan.geo.need_push_nums if plan.geo is not None else 1
-        self._waits = work.waits
-        trainer, *servers = work.steps
-        self._trains = profiles.trainers.step + sum_of_ops(trainer, profiles.trainers.families)
-        self._trains += profiles.trainers.ask * sum(flow.looked_up for flow in work.flows)
-        self._updates = [profiles.servers.update + sum_of_ops(each, profiles.servers.families) for each in servers]
+        self._own_ops = _seconds_of(work.steps[0].ops, profiles.trainers.families)
+        self._asked = profiles.trainers.ask * sum(flow.looked_up for flow in work.flows)
+        self._trains = profiles.trainers.step + sum(self._own_ops) + self._asked
+        servers = profiles.servers
+        self._updates = [servers.update + sum(_seconds_of(each.ops, servers.families)) for each in work.steps[1:]]
         """The seconds of an update of each server."""
+        self.trainers = self._classes("trainer", [()] * plan.trainers)
+        self.servers = self._classes("pserver", [*zip(work.flows, self._updates, strict=True)])
 
-    def machines(self) -> list[MachineSeconds]:
-        """The seconds of each machine in a step, on average."""
-        own, wire = self._work, self._profiles.trainers.wire
-        exchanges = [each for flow in own.flows for each in flow.exchanges] or [own.reduced]
-        sending, receiving = (sum(each(wire, one) for one in exchanges) / self._every for each in (_up, _down))
-        link = max(sum(each.up for each in exchanges), sum(each.down for each in exchanges)) / self._every
-        names, rate = own.names, self._link.bytes_per_second
-        result = [MachineSeconds(names[0], self._trainers, self._trains, sending, receiving, link / rate)]
-        wire, times = self._profiles.servers.wire, self._trainers / self._every
-        for name, flow, update in zip(names[1:], own.flows, self._updates, strict=True):
-            computing = update * (1 if self._waits else times) + times * flow.looked_up * self._profiles.servers.lookup
-            receiving, sending = (times * sum(each(wire, one) for one in flow.exchanges) for each in (_up, _down))
-            link = times * max(sum(each.up for each in flow.exchanges), sum(each.down for each in flow.exchanges))
-            result.append(MachineSeconds(name, 1, computing, sending, receiving, link / rate))
+    def _classes(self, kind: str, equal: Sequence[object]) -> list[_Class]:
+        """The classes of equal machines, by their first machines."""
+        found: dict[object, list[int]] = {}
+        for number, each in enumerate(equal):
+            name = f"{kind}_{number}"
+            factors = self._slow.get(name, 1.0), self._slow.get(name + SLOW_LINK, 1.0)
+            found.setdefault((each, factors), []).append(number)
+        result: list[_Class] = []
+        for numbers in found.values():
+            name = f"{kind}_{numbers[0]}"
+            factors = self._slow.get(name, 1.0), self._slow.get(name + SLOW_LINK, 1.0)
+            result.append(_Class(tuple(numbers), Group(_named(kind, numbers), len(numbers), *factors)))
         return result
 
-    def step(self) -> float:
-        """The seconds from the begin of a trainer's step to its end, by the order in which the mode has its parts."""
-        if not self._work.flows:
-            return self._trains + self._lasts([self._work.reduced], 1, [0.0]) + self.latency()
-        rows, gradients, parameters = ([flow.exchanges[place] for flow in self._work.flows] for place in range(3))
-        together = self._trainers if self._waits else 1
-        looked_up = [together * flow.looked_up * self._profiles.servers.lookup for flow in self._work.flows]
-        nothing = [0.0] * len(looked_up)
-        exchanged = self._lasts(gradients, together, nothing) + self._lasts(parameters, together, nothing)
-        asked = self._lasts(rows, together, looked_up)
-        if self._waits:
-            return asked + self._trains + exchanged + max(self._updates) + self.latency()
-        return asked + self._trains + exchanged / self._every + self.latency()
+    # the time of a step
 
-    def latency(self) -> float:
+    def found(self, batch_rows: int) -> JobSeconds:
+        """How long a step takes, and what it has to do with which machine."""
+        together = self._work.waits or not self._work.flows
+        traces = [self._trace(self._together())] if together else self._alone()
+        own = [each.period / TICKS / self._every for each in traces]
+        if together:
+            own = [max(own[0], self._busiest())]
+        steps = own * len(self.trainers) if together else own
+        if not together:
+            least = self._least(own)
+            steps = [max(each, least) for each in own]
+        rows_per_second = sum(
+            each.group.size * batch_rows / step for each, step in zip(self.trainers, steps, strict=True) if step
+        )
+        count = self._count + len(self._work.flows)
+        step = self._count * batch_rows / rows_per_second if rows_per_second else 0.0
+        waits = self._waits(traces, own, steps)
+        times = sum(each.group.size * step / one if one else 0 for each, one in zip(self.trainers, steps, strict=True))
+        machines = self._machines(steps, step, waits, self._count if together else times)
+        busy = [
+            (each.machine, part, getattr(each, part), each.step) for each in machines for part in ("processor", "link")
+        ]
+        busy.append((machines[0].machine, "latency", self._latency(), machines[0].step))
+        if self._processors is not None:
+            shared = sum(each.alike * each.processor * step / each.step for each in machines if each.step)
+            busy.append(("", "processors", shared / self._processors, step))
+        machine, part, seconds, of = max(busy, key=lambda each: each[2] / each[3] if each[3] else 0.0)
+        slowest = max(range(len(traces)), key=lambda at: own[at])
+        path = path_of(traces[slowest])
+        if (more := steps[slowest] - own[slowest]) > 0 and not together:
+            path.append(Span(path[0].machine if path else "", "queues", OTHERS, own[slowest], more))
+        shown_too = self._drawn(traces[slowest], path)
+        return JobSeconds(
+            step,
+            machine,
+            part,
+            seconds / of if of else 0.0,
+            rows_per_second,
+            count / rows_per_second * 1e6 if rows_per_second else 0.0,
+            tuple(machines),
+            tuple(path),
+            tuple(waits),
+            tuple(spans_of(traces[slowest], shown_too)),
+            tuple(arrows_of(traces[slowest], shown_too)),
+        )
+
+    def _busiest(self) -> float:
+        """The most seconds that a processor or a link of a machine needs for a step of all trainers."""
+        all_of = self._machines([0.0] * len(self.trainers), 0.0, (), self._count)
+        return max(max(each.processor, each.link) for each in all_of)
+
+    def _trace(self, trainers: Sequence[Group]) -> Trace:
+        return simulate(
+            Cycle(self._stages(), self._work.waits, self._work.background or self._every > 1),
+            trainers,
+            [each.group for each in self.servers],
+            bytes_per_second=self._link.bytes_per_second,
+            latency=self._link.latency,
+            processors=self._processors,
+        )
+
+    def _together(self) -> list[Group]:
+        """The trainers as they are simulated together: one by one if servers answer them one after the other."""
+        if not self._work.flows:
+            return [each.group for each in self.trainers]
+        singles = [
+            (number, each.group._replace(name=f"trainer_{number}", size=1, kind=each.group.name))
+            for each in self.trainers
+            for number in each.numbers
+        ]
+        return [group for _, group in sorted(singles)]
+
+    def _alone(self) -> list[Trace]:
+        """A trace of a trainer of each class, which has the servers for itself."""
+        return [self._trace([each.group._replace(size=1)]) for each in self.trainers]
+
+    def _least(self, own: Sequence[float]) -> float:
+        """The seconds of a step below which a machine or a link has more to do than it can."""
+        counts = [each.group.size for each in self.trainers]
+        result = 0.0
+        rate = self._link.bytes_per_second
+        for each in self.servers:
+            flow = self._work.flows[each.of]
+            up, down = (sum(getattr(one, way) for one in flow.exchanges) / self._every for way in ("up", "down"))
+            loads = [max(up, down) / rate * each.group.slow_link, sum(self._of_server(each)) * each.group.slow]
+            for load in loads:
+                result = max(result, _least_period([load] * len(counts), counts, own, 1))
+        if self._processors is not None:
+            served = sum(sum(self._of_server(each)) * each.group.slow * each.group.size for each in self.servers)
+            loads = [self._of_trainer() * each.group.slow + served for each in self.trainers]
+            result = max(result, _least_period(loads, counts, own, self._processors))
+        return result
+
+    def _of_server(self, each: _Class) -> tuple[float, float, float]:
+        """What a server computes, sends and receives for a step of one trainer."""
+        flow, wire = self._work.flows[each.of], self._profiles.servers.wire
+        computing = flow.looked_up * self._profiles.servers.lookup
+        computing += 0.0 if self._work.waits else self._updates[each.of] / self._every
+        receiving, sending = (sum(way(wire, one) for one in flow.exchanges) / self._every for way in (_up, _down))
+        return computing, sending, receiving
+
+    def _of_trainer(self) -> float:
+        return self._trains + sum(self._told())
+
+    def _told(self) -> tuple[float, float]:
+        """The seconds in which a trainer sends and receives in a step."""
+        own, wire = self._work, self._profiles.trainers.wire
+        exchanges = [each for flow in own.flows for each in flow.exchanges] or [own.reduced]
+        sending, receiving = (sum(way(wire, one) for one in exchanges) / self._every for way in (_up, _down))
+        return sending, receiving
+
+    def _waits(self, traces: Sequence[Trace], own: Sequence[float], steps: Sequence[float]) -> list[Wait]:
+        """The waits of all machines in a step."""
+        result: list[Wait] = []
+        trainers = {each.group.name for each in self.trainers}
+        for trace, alone, step in zip(traces, own, steps, strict=False):
+            for each in waits_of(trace):
+                if len(traces) == 1 or each.machine in trainers:
+                    result.append(each._replace(seconds=each.seconds / self._every))
+            if step > alone:
+                result.append(Wait(trace.groups[0].name, OTHERS, step - alone))
+        return result
+
+    def _machines(
+        self, steps: Sequence[float], step: float, waits: Iterable[Wait], times: float
+    ) -> list[MachineSeconds]:
+        """The seconds of each machine in a step, on average: of a server, for so many steps of trainers."""
+        rate, (sending, receiving) = self._link.bytes_per_second, self._told()
+        exchanges = [each for flow in self._work.flows for each in flow.exchanges] or [self._work.reduced]
+        link = max(sum(each.up for each in exchanges), sum(each.down for each in exchanges)) / self._every / rate
+        of_group: dict[str, list[Wait]] = {}
+        for wait in waits:
+            of_group.setdefault(wait.machine, []).append(wait)
+        result: list[MachineSeconds] = []
+        for each, own in zip(self.trainers, steps, strict=True):
+            name, count, slow, slow_link, _ = each.group
+            numbers = (self._trains * slow, sending * slow, receiving * slow, link * slow_link)
+            result.append(MachineSeconds(name, count, *numbers, own, *_most(of_group.get(name, ()))))
+        servers: dict[int, MachineSeconds] = {}
+        for each in self.servers:
+            flow, slow = self._work.flows[each.of], each.group.slow
+            computing, *told = (times * slow * seconds for seconds in self._of_server(each))
+            computing += self._updates[each.of] * slow if self._work.waits else 0.0
+            link = times * max(sum(one.up for one in flow.exchanges), sum(one.down for one in flow.exchanges))
+            link *= each.group.slow_link / rate / self._every
+            waited = _most(of_group.get(each.group.name, ()))
+            for number in each.numbers:
+                name = f"pserver_{number}"
+                servers[number] = MachineSeconds(name, 1, computing, told[0], told[1], link, step, *waited)
+        return [*result, *(servers[number] for number in sorted(servers))]
+
+    def _latency(self) -> float:
         """The seconds of a step in which a trainer waits for messages that are on their way."""
         if not self._work.flows:
-            return 2 * self._link.latency if self._trainers > 1 else 0.0
+            return 2 * self._link.latency if self._count > 1 else 0.0
         waits = [max(flow.exchanges[place].frames for flow in self._work.flows) for place in range(3)]
         return 2 * self._link.latency * sum(waits) / self._every
 
-    def _lasts(self, exchanges: Sequence[Exchange], together: int, more: Sequence[float]) -> float:
-        """The seconds of an exchange of so many trainers with the servers, which work `more` for it."""
-        trainers, servers, rate = self._profiles.trainers.wire, self._profiles.servers.wire, self._link.bytes_per_second
-        own = sum(_up(trainers, each) + _down(trainers, each) for each in exchanges)
-        of_servers = [
-            together * (_up(servers, each) + _down(servers, each)) + extra
-            for each, extra in zip(exchanges, more, strict=True)
+    def _drawn(self, trace: Trace, path: Iterable[Span]) -> set[str]:
+        """The machines that a time line shows: the first ones, those that are slow, those on the critical path."""
+        groups = trace.groups
+        trainers = [each for each in groups if each.name.startswith("trainer")]
+        servers = [each for each in groups if not each.name.startswith("trainer")]
+        most = [
+            *(each.name for each in groups if (each.slow, each.slow_link) != (1.0, 1.0)),
+            *dict.fromkeys(span.machine for span in path),
         ]
-        links = [together * max(each.up, each.down) / rate for each in exchanges]
-        mine = max(sum(each.up for each in exchanges), sum(each.down for each in exchanges)) / rate
-        return max(own, mine, *of_servers, *links)
+        return {*most[:MOST_DRAWN], *(each.name for kind in (trainers, servers) for each in kind[:MOST_DRAWN])}
+
+    # what a trainer does
+
+    def _stages(self) -> list[Stage]:
+        """The stages of a step, in mode geo of all steps until the next exchange."""
+        result: list[Stage] = []
+        start, ask = 0, 0.0
+        overhead = [("a step beside its ops", self._profiles.trainers.step)]
+        for place in self._work.places:
+            ops = [*overhead, *self._ops(start, place.stop)]
+            ops += [("rows looked up", ask)] if ask else []
+            result += self._exchanged(place, ops)
+            start, overhead = place.stop, []
+            ask = self._asked * place.rows
+        rest = [*overhead, *self._ops(start, len(self._own_ops))]
+        rest += [("rows looked up", ask)] if ask else []
+        if self._every > 1:
+            (stage,) = result
+            turns = min(self._every, MOST_TURNS)
+            ops = [(op, seconds * self._every / turns) for op, seconds in stage.ops]
+            return [*[Stage(ops)] * (turns - 1), stage._replace(ops=ops)]
+        return [*result, Stage(rest)] if rest or not result else result
+
+    def _ops(self, start: int, stop: int) -> list[tuple[str, float]]:
+        """The ops between two places with their seconds; of neighbours with one type, together."""
+        result: list[tuple[str, float]] = []
+        for op, seconds in zip(self._work.steps[0].ops[start:stop], self._own_ops[start:stop], strict=True):
+            if result and result[-1][0] == op.type:
+                result[-1] = op.type, result[-1][1] + seconds
+            elif seconds:
+                result.append((op.type, seconds))
+        return result
+
+    def _exchanged(self, place: Place, ops: Sequence[tuple[str, float]]) -> list[Stage]:
+        """The stages of a place: one, or two for sums, whose parts go before the sums come."""
+        own, served = self._profiles.trainers.wire, self._profiles.servers.wire
+        if place.sums:
+            others = max(self._count - 1, 1) * 2
+            all_of = self._work.reduced
+            frame = Frame(_up(own, all_of) / others, _down(own, all_of) / others, all_of.up / others)
+            sent = [frame] * len(self.trainers) if self._count > 1 else []
+            return [Stage(ops, SUMS, sent), Stage((), SUMS, sent)]
+        sent: list[Frame | None] = []
+        answers: list[Frame | None] = []
+        work: list[float] = []
+        for each in self.servers:
+            flow = self._work.flows[each.of]
+            if place.rows:
+                there = back = _part(flow.rows, place.rows)
+                work.append(flow.looked_up * self._profiles.servers.lookup * place.rows)
+            else:
+                back = _part(flow.parameters, place.parameters)
+                there = _joined(flow.gradients, back) if place.gradients else back
+                work.append(self._updates[each.of] if place.gradients else 0.0)
+            goes, comes = there.messages_up or there.up, back.messages_down or back.down
+            sent.append(Frame(_up(own, there), _up(served, there), there.up) if goes else None)
+            answers.append(Frame(_down(served, back), _down(own, back), back.down) if comes else None)
+        return [Stage(ops, GRADIENTS if place.gradients else ROWS, sent, work, answers)]
+
+
+OTHERS = "machines and links that others use"
+"""What trainers wait for that don't wait for each other, if something has more to do than it can."""
+
+MOST_DRAWN = 12
+"""The most trainers, servers, and machines that are slow or on the critical path, on a time line."""
+
+MOST_TURNS = 16
+"""The most turns in which the steps before an exchange of geo are simulated."""
+
+
+def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate]) -> list[float]:
+    """The seconds of each op."""
+    return [
+        families[op.family].seconds(op.runs, op.operations, op.touched) if op.family in families else 0.0 for op in ops
+    ]
+
+
+def _part(each: Exchange, share: float) -> Exchange:
+    return Exchange(*(share * number for number in each))
+
+
+def _joined(one: Exchange, other: Exchange) -> Exchange:
+    return Exchange(*map(sum, zip(one, other, strict=True)))
+
+
+def _most(waits: Iterable[Wait]) -> tuple[float, str]:
+    """How long a machine waits, and for what most of the time."""
+    held = [*waits]
+    longest = max(held, key=lambda each: each.seconds, default=None)
+    return sum(each.seconds for each in held), longest.cause if longest is not None else ""
+
+
+def _least_period(loads: Sequence[float], counts: Sequence[int], own: Sequence[float], capacity: int) -> float:
+    """The seconds of a step with which something that has to work `loads` for a step of a trainer of each class keeps
+    up: trainers whose own step is longer do not come as often.
+    """
+    order = sorted(range(len(own)), key=lambda at: own[at])
+    busy = sum(counts[at] * loads[at] / own[at] if own[at] else 0.0 for at in order)
+    if busy <= capacity and all(own):
+        return 0.0
+    waiting, period = 0.0, 0.0
+    for place, at in enumerate(order):
+        busy -= counts[at] * loads[at] / own[at] if own[at] else 0.0
+        waiting += counts[at] * loads[at]
+        left = capacity - busy
+        period = waiting / left if left > 1e-12 else float("inf")
+        if place + 1 == len(order) or period <= own[order[place + 1]]:
+            break
+    return period
 
 
 def _up(wire: Wire, each: Exchange) -> float:
@@ -304,17 +711,45 @@ def _down(wire: Wire, each: Exchange) -> float:
     return messages + each.frames * wire.frame + each.down * wire.byte
 
 
+def seconds_lines(found: JobSeconds) -> list[str]:
+    """What follows the verdict: what slow machines cost, and where the time of the critical path goes."""
+    lines = [found.cost_of_slow] if found.slow else []
+    step = found.step or 1.0
+    most = [(machine, what, seconds) for machine, what, seconds in in_short(found.path) if seconds >= LEAST_TOLD * step]
+    parts = [f"{_doing(machine, what)} {shown(seconds)}" for machine, what, seconds in most[:MOST_TOLD]]
+    return [*lines, *([f"one after the other: {', '.join(parts)}"] if parts else [])]
+
+
+MOST_TOLD = 6
+"""The most parts of a critical path that are told."""
+
+LEAST_TOLD = 0.01
+"""The least share of a step that is told."""
+
+
+def _doing(machine: str, what: str) -> str:
+    return f"{'the link' if what == 'link' else 'the latency' if what == 'latency' else what} of {machine}"
+
+
 def seconds_rows(found: JobSeconds) -> list[tuple[str, ...]]:
     """The table of machines, a row for each, below a row of titles."""
-    table: list[tuple[str, ...]] = [("machine", "computing", "sending", "receiving", "processor", "link")]
+    table: list[tuple[str, ...]] = [
+        ("machine", "computing", "sending", "receiving", "processor", "link", "waits", "most of it for")
+    ]
     for each in found.machines:
         parts = (shown(each.computing), shown(each.sending), shown(each.receiving))
-        busy = [f"{seconds / found.step if found.step else 0.0:.1%}" for seconds in (each.processor, each.link)]
-        table.append((each.machine, *parts, *busy))
+        busy = [
+            f"{seconds / each.step if each.step else 0.0:.1%}" for seconds in (each.processor, each.link, each.waits)
+        ]
+        table.append((each.machine, *parts, *busy, each.cause))
     return table
 
 
 def seconds_json(found: JobSeconds) -> dict[str, Any]:
     """The seconds of a step as JSON."""
-    fields = {name: value for name, value in found._asdict().items() if name != "machines"}
-    return {**fields, "machines": [{**each._asdict(), "processor": each.processor} for each in found.machines]}
+    lists = ("machines", "path", "waits", "spans", "arrows")
+    fields = {name: value for name, value in found._asdict().items() if name not in lists}
+    fields["slow"] = dict(found.slow)
+    machines = [{**each._asdict(), "processor": each.processor} for each in found.machines]
+    path, waits = ([each._asdict() for each in held] for held in (found.path, found.waits))
+    return {**fields, "machines": machines, "path": path, "waits": waits}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.facts import Below
-from pstranspile.ops.schema import LONGS, STRING, blocks, declare, declare_gradient, long, longs, strings
+from pstranspile.ops.schema import STRING, blocks, declare, declare_gradient, long, longs, strings
 from pstranspile.ops.shapes import Types, dtype_attr, one, several, shape_rule
 
 declare(
@@ -145,9 +145,6 @@ declare(
     },
     communicates="command",
     doc="writes a variable to a file, its slices fetched from `endpoints` one by one",
-)
-declare(
-    "fake_init", "-> Out", {"shape": LONGS}, doc="Out = a tensor of dims `shape` without memory, to be received later"
 )
 
 

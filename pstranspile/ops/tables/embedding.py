@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.facts import AmongThose, Below
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs, strings, words
+from pstranspile.ops.schema import LONGS, declare, declare_gradient, ints, long, longs, strings, words
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
 from pstranspile.ops.tensors.fill import made
 
@@ -178,6 +178,11 @@ declare(
     "X* TrainerId -> Out",
     domains={"TrainerId": AmongThose("X")},
     doc="Out = X of the number TrainerId",
+)
+
+
+declare(
+    "fake_init", "-> Out", {"shape": LONGS}, doc="Out = a tensor of dims `shape` without memory, to be received later"
 )
 
 

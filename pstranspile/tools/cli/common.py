@@ -35,6 +35,7 @@ from pstranspile.tools.cli.written import MOST_NAMED, PENDING, clash, say, telli
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
+    from pstranspile.compiler.cost.jobs import PlanCost
     from pstranspile.compiler.job import Job
     from pstranspile.compiler.plan.edited import PlanFile
     from pstranspile.ir.model import Module, Program, Role
@@ -530,6 +531,58 @@ def allowed(options: argparse.Namespace) -> tuple[str, ...]:
     if wrong:
         raise JobError(wrong)
     return tuple(options.allow)
+
+
+def add_time(group: Any, option: str) -> None:
+    """`--link` and `--slow`, which go with the profile that `option` names."""
+    group.add_argument(
+        "--link",
+        metavar="RATE[,LATENCY]",
+        help="the link of each machine, such as 1Gb,200us or 125MB (default: the profile's, within a host)",
+    )
+    group.add_argument(
+        "--slow",
+        metavar="MACHINE=Nx",
+        action="append",
+        default=[],
+        help=f"with {option}: a machine is N times slower than its profile, such as trainer_3=2x or pserver_0=1.5x, or "
+        "its link, trainer_3:link=10x; says what this costs; may be repeated",
+    )
+
+
+def check_time(parser: argparse.ArgumentParser, options: argparse.Namespace, option: str, profile: str | None) -> None:
+    """Wrong usage for `--link` and `--slow` without the profile that `option` names, and for values that are none."""
+    for name, value in (("--link", options.link), ("--slow", options.slow)):
+        if value and profile is None:
+            parser.error(f"{name} needs {option}, which has the seconds of ops and messages")
+    if profile is not None:
+        from pstranspile.compiler.cost.profile import parse_link, parse_slow, profile_files
+
+        try:
+            profile_files(profile)
+            parse_slow(options.slow)
+            if options.link is not None:
+                parse_link(options.link)
+        except ValueError as problem:
+            parser.error(str(problem))
+
+
+def timed(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, result: Compiled, profile: str | None, **more: Any
+) -> PlanCost:
+    """The cost of a job with the profile and the options of `add_time`; wrong usage for a slow machine that the job
+    does not have. Raises DiagnosticError.
+    """
+    from pstranspile.compiler.cost.jobs import cost
+    from pstranspile.compiler.cost.profile import parse_slow
+    from pstranspile.compiler.cost.seconds import require_slow
+
+    slow = parse_slow(options.slow)
+    try:
+        require_slow(slow, result.plan.trainers, len(result.plan.pservers))
+    except ValueError as problem:
+        parser.error(f"--slow: {problem}")
+    return cost(result, profile=profile, link=options.link, slow=slow, **more)
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,8 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
+    add_time,
+    check_time,
     compiled,
     count,
     files_read,
@@ -24,6 +26,7 @@ from pstranspile.tools.cli.common import (
     load_with_job,
     make_parser,
     require_text,
+    timed,
     write_text,
 )
 from pstranspile.tools.cli.findings import errors_as_json
@@ -62,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
             return _why(parser, options)
         if options.suggest:
             return _suggest(options)
-        return _sweep(options, numbers) if numbers else _plan(options)
+        return _sweep(options, numbers) if numbers else _plan(parser, options)
 
 
 def _why(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -95,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --config job.toml --suggest",
             "net.ir --mode sync --sweep pservers=1..8 trainers=4,8,16",
             "net.ir --config job.toml --cost --profile host.json --link 1Gb,200us",
+            "net.ir --config job.toml --cost --profile host.json --slow trainer_3=2x",
         ],
     )
     add_input(parser)
@@ -125,14 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--profile",
         metavar="FILE",
-        help="with --cost or --sweep: how long a step takes on machines with the profile that `calibrate` has written; "
-        "trainers=FILE,servers=FILE for two kinds of machines",
+        help="with --cost or --sweep: how long a step takes on machines with the profile that `calibrate` has written, "
+        "its critical path, and what each machine waits for; trainers=FILE,servers=FILE for two kinds of machines",
     )
-    group.add_argument(
-        "--link",
-        metavar="RATE[,LATENCY]",
-        help="the link of each machine, such as 1Gb,200us or 125MB (default: the profile's, within a host)",
-    )
+    add_time(group, "--cost and --profile")
     group.add_argument(
         "--on-one-host",
         metavar="N",
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(options: argparse.Namespace) -> int:
+def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Prints or writes what is asked for. Raises DiagnosticError or Reported."""
     against = None
     if options.against is not None:
@@ -170,7 +170,7 @@ def _plan(options: argparse.Namespace) -> int:
     if against is not None:
         return _print_changes(result, against, options)
     if options.cost:
-        return _print_cost(result, options)
+        return _print_cost(parser, result, options)
     if options.json:
         text = json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars))
     else:
@@ -208,32 +208,30 @@ def _print_changes(result: Compiled, against: Mapping[str, Any], options: argpar
     return 1 if changes else 0
 
 
-def _print_cost(result: Compiled, options: argparse.Namespace) -> int:
-    """Prints what the plan of a job costs. Raises DiagnosticError."""
-    from pstranspile.compiler.cost.jobs import cost, cost_json
+def _print_cost(parser: argparse.ArgumentParser, result: Compiled, options: argparse.Namespace) -> int:
+    """Prints what the plan of a job costs; wrong usage for a slow machine that it does not have. Raises
+    DiagnosticError.
+    """
+    from pstranspile.compiler.cost.jobs import cost_json
 
-    found = cost(result, **_timing(options))
+    found = timed(parser, options, result, options.profile, processors=options.on_one_host)
     sys.stdout.write(json_text(cost_json(found)) if options.json else f"{found}\n")
     return 0
 
 
 def _require_timing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Wrong usage for options about time where none is asked for, and for a link or profiles that are none."""
+    if options.slow and not options.cost:
+        parser.error("--slow needs --cost, which prints what a step costs")
+    if options.against is not None and options.profile is not None:
+        parser.error("--against compares what plans move and store; --profile says how long a step of one plan takes")
     given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host}
     for name, value in given.items():
         if value is not None and not (options.cost or options.sweep):
             parser.error(f"{name} needs --cost or --sweep, which print what a step costs")
         if value is not None and options.profile is None:
             parser.error(f"{name} needs --profile, which has the seconds of ops and messages")
-    if options.profile is not None:
-        from pstranspile.compiler.cost.profile import parse_link, profile_files
-
-        try:
-            profile_files(options.profile)
-            if options.link is not None:
-                parse_link(options.link)
-        except ValueError as problem:
-            parser.error(str(problem))
+    check_time(parser, options, "--profile", options.profile)
 
 
 def _timing(options: argparse.Namespace) -> dict[str, Any]:

@@ -13,12 +13,15 @@ from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
+    add_time,
     add_unreached,
+    check_time,
     check_unreached,
     load_compiled,
     make_parser,
     number,
     require_page,
+    timed,
     whole,
     write_page,
 )
@@ -37,8 +40,8 @@ DESCRIPTION = """\
 Writes a page that a browser shows from disk: what each machine holds and what machines exchange, the plan, the programs
 of source and machines side by side with an explanation of every op, and the program as a graph. With --run, or an
 option of the run, the job is also run on a cluster in this process: losses, every message, traffic and waits; with
---check it is checked against the single machine. Without --feed data are made. The page is one file and loads
-nothing."""
+--check it is checked against the single machine. Without --feed data are made. With --profile a step is drawn as a time
+line. The page is one file and loads nothing."""
 
 _RUN = ("run", "check", "steps", "feed", "batch", "program", "schedule", "seed", "faults", "replay")
 
@@ -52,6 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--schedules is about --check; --schedule SEED is the order of events of the run")
     check_unreached(parser, options)
     check_feed(parser, options, made=True)
+    check_time(parser, options, "--profile", options.profile)
     given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
     if options.replay and given:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
@@ -65,7 +69,7 @@ def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
     Raises DiagnosticError or Reported.
     """
-    data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
+    data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(parser, options)
     from pstranspile.tools.report import REPORT, page
 
     what = f"a page of the job {data['title']} ({data['mode']}), to be opened in a browser"
@@ -93,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
             "out -o report.html",
             "net.ir --pservers 2 --trainers 2 -o report.html",
             "net.ir --config job.toml --steps 5 --check -o report.html",
+            "net.ir --config job.toml --profile host.json --link 1Gb,200us -o report.html",
         ],
     )
     what = "a folder that `compile -o` wrote, or a training program, which is compiled for the job given"
@@ -116,6 +121,15 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--faults", metavar="FILE|SEED", help="what goes wrong, as for run")
     add_unreached(group)
     group.add_argument("--replay", metavar="FILE", help="do a recorded run again, as for run; it takes --feed")
+    group = parser.add_argument_group("the time of a step", "Of a training program.")
+    group.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="a time line of a step on machines with the profile that `calibrate` has written; "
+        "trainers=FILE,servers=FILE for two kinds of machines; --set batch_rows=N says how many rows a trainer's batch "
+        "has",
+    )
+    add_time(group, "--profile")
     group = parser.add_argument_group("output")
     group.add_argument(
         "-o", "--output", metavar="FILE.html", required=True, help="where the page is written, - for stdout"
@@ -125,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _of_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
     """The data of a folder of compiled programs. Raises DiagnosticError."""
-    given = [name for name in _RUN if getattr(options, name)]
+    given = [name for name in (*_RUN, "profile") if getattr(options, name)]
     if given:
         parser.error(f"--{given[0]} goes with a program; {options.input} is a folder of compiled programs")
     from pstranspile.tools.cli.explain import job_of
@@ -138,8 +152,10 @@ def _title(path: str) -> str:
     return os.path.basename(os.path.normpath(path)) if path != "-" else "standard input"
 
 
-def _of_program(options: argparse.Namespace) -> dict[str, Any]:
-    """The data of a program compiled for a job, with a run if one is asked for. Raises DiagnosticError or Reported."""
+def _of_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The data of a program compiled for a job, with a run and the time of a step if they are asked for. Raises
+    DiagnosticError or Reported.
+    """
     compiled = load_compiled(options)
     from pstranspile.compiler.explain import of_compiled
     from pstranspile.tools.report.data import report_data
@@ -149,7 +165,8 @@ def _of_program(options: argparse.Namespace) -> dict[str, Any]:
     if any(getattr(options, name) for name in _RUN):
         with quoting(module.source):
             running, checked = _run(compiled, module, options)
-    return report_data(of_compiled(compiled), _title(options.input), module, running, checked)
+    cost = timed(parser, options, compiled, options.profile) if options.profile is not None else None
+    return report_data(of_compiled(compiled), _title(options.input), module, running, checked, cost)
 
 
 def _run(

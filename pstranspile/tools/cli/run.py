@@ -21,9 +21,11 @@ from pstranspile.tools.cli.common import (
     add_job,
     add_shares,
     add_table_folder,
+    add_time,
     add_unreached,
     arithmetic_of,
     check_checkpoints,
+    check_time,
     check_unreached,
     count,
     files_read,
@@ -75,6 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     check_pictures(parser, options)
     check_live(parser, options)
     check_unreached(parser, options)
+    check_time(parser, options, "--time", options.time)
     given = [name for name in _NOT_REPLAYED if getattr(options, name) not in (None, False)]
     if options.replay and given:
         parser.error(f"--replay can't be combined with --{given[0]}: the record says what happens")
@@ -103,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
         telling_of_made_ids(options, module),
     ):
         if job is not None:
-            return _run_cluster(Loaded(module, job, warnings), options, kind, keeping)
+            return _run_cluster(parser, Loaded(module, job, warnings), options, kind, keeping)
         report(warnings, [module.source])
         from pstranspile.tools.cli.run_single import Session
 
@@ -132,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers 2 --trainers 2 --feed data.npz --save out.npz",
             "net.ir --pservers 3 --trainers 2 --feed data.npz --resume kept --checkpoint kept --checkpoint-every 100",
             "net.ir --feed data.npz --profile --check-nan --plot loss.svg",
+            "net.ir --pservers 2 --trainers 2 --feed data.npz --time host.json --link 1Gb,200us",
             "gan.ir --pservers 2 --trainers 2 --feed data.npz --program 'main*5,generator'",
         ],
     )
@@ -149,6 +153,14 @@ def _parser() -> argparse.ArgumentParser:
         help="print every op with what it makes, on stderr; in a cluster, write every message to FILE, for Chrome's "
         "about:tracing or Perfetto",
     )
+    group.add_argument(
+        "--time",
+        metavar="FILE",
+        help="in a cluster: also print how long the steps take on machines with the profile that `calibrate` has "
+        "written, on stderr; trainers=FILE,servers=FILE for two kinds of machines; --set batch_rows=N says how many "
+        "rows a trainer's batch has",
+    )
+    add_time(group, "--time")
     group.add_argument("--check-nan", action="store_true", help="stop at the first op that makes NaN or infinity")
     add_live(group)
     add_pictures(parser)
@@ -286,6 +298,7 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         "--chart": options.chart,
         "--traffic": options.traffic,
         "--faults": options.faults,
+        "--time": options.time,
         "--schedule": options.schedule is not None,
         "--replay": options.replay,
         "--plan": options.plan,
@@ -295,14 +308,16 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         if value:
             what = (
                 "is for"
-                if name in ("--faults", "--schedule", "--replay", "--shares", "--plan")
+                if name in ("--faults", "--time", "--schedule", "--replay", "--shares", "--plan")
                 else "shows the messages of"
             )
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
             raise DiagnosticError([error("run-cluster", message)])
 
 
-def _run_cluster(loaded: Loaded[Job], options: argparse.Namespace, kind: str, keeping: Keeping) -> int:
+def _run_cluster(
+    parser: argparse.ArgumentParser, loaded: Loaded[Job], options: argparse.Namespace, kind: str, keeping: Keeping
+) -> int:
     """Runs the job and saves what was asked for. The exit status is 1 if faults of a file did not happen."""
     from pstranspile.tools.cli.run_cluster import curves_of, drawn, run_cluster, unreached
 
@@ -310,7 +325,7 @@ def _run_cluster(loaded: Loaded[Job], options: argparse.Namespace, kind: str, ke
     turns = requested_turns(options, module)
     fetches = requested_fetches(options, module, turns)
     _require_numbers(options, [name for names in fetches.values() for name in names])
-    done = run_cluster(loaded, options, turns, fetches, keeping)
+    done = run_cluster(parser, loaded, options, turns, fetches, keeping)
     machines = f"mode {job.mode}, {cluster_of(job.trainers, len(job.pservers))}"
     _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
     return 1 if unreached(done) and not options.allow_unreached and not drawn(options.faults) else 0

@@ -18,10 +18,11 @@ from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.compiler.compile import Compiled
+from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.step_feeds import RowSource, Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.tools.cli.common import Loaded, begun_with, compiled, deciding
+from pstranspile.tools.cli.common import Loaded, begun_with, compiled, deciding, timed
 from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
 from pstranspile.tools.cli.progress import Keeping, Progress
@@ -30,6 +31,7 @@ from pstranspile.tools.cli.written import say
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
+    from pstranspile.compiler.cost.jobs import PlanCost
     from pstranspile.compiler.job import Job
     from pstranspile.ir.model import Module
     from pstranspile.runtime.run.watchers import Curve
@@ -141,15 +143,19 @@ def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Seque
 
 
 def run_cluster(
+    parser: argparse.ArgumentParser,
     loaded: Loaded[Job],
     options: argparse.Namespace,
     turns: Turns | None,
     fetches: Mapping[str, Sequence[str]],
     keeping: Keeping,
 ) -> Simulated:
-    """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
+    """Compiles the job and runs it; `fetches` are by program; wrong usage for a slow machine that the job does not
+    have. Raises DiagnosticError.
+    """
 
     module, result = loaded.module, compiled(options, loaded)
+    cost = timed(parser, options, result, options.time) if options.time is not None else None
     programs = step_programs(module) if turns else {MAIN: module.main}
     feeds: Mapping[str, Any] | RowSource = read_feed(options, programs, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
@@ -163,7 +169,22 @@ def run_cluster(
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or feeds))
             report(kept.source.told(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
-        return _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
+        done = _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
+    if cost is not None:
+        _tell_time(cost, max((len(trainer.results) for trainer in done.cluster.trainers), default=0))
+    return done
+
+
+def _tell_time(cost: PlanCost, steps: int) -> None:
+    """Prints how long the steps of a run take on machines with a profile, on stderr."""
+    from pstranspile.compiler.cost.seconds import seconds_lines, shown
+
+    if cost.seconds is None:
+        return
+    rows, took = counted(cost.batch_rows, "row"), shown(steps * cost.seconds.step)
+    say(f"{counted(steps, 'step')} with {rows} a batch of a trainer: {took} on machines with this profile")
+    for line in (cost.seconds.verdict, *seconds_lines(cost.seconds)):
+        say(line)
 
 
 def _run(

@@ -1,4 +1,4 @@
-// The messages of a run as arrows between machines, played or gone through one by one.
+// The messages of a run as arrows between machines, played or gone through one by one; a step as a time line.
 (function (R) {
   "use strict";
 
@@ -80,4 +80,52 @@
     return R.svg("g", { class: `arrow${last ? " now" : ""}` }, R.svg("path", { d: `M${x1} ${y}L${x2} ${y}` }), R.svg("path", { d: head }), lost,
       R.svg("text", { x: right, y: y + 4 }, label), R.svg("title", null, `${from} to ${to}: ${label}`));
   }
+
+  const ROW = 34, LEFT = 170, WIDE = 1000, KINDS = ["ops", "lookups", "updates", "sending", "receiving", "link", "latency", "queues"];
+
+  // Marks of an axis: about `count` times from 0 to a number of seconds, 1, 2 or 5 of a power of ten apart.
+  R.marks = function (seconds, count) {
+    if (!(seconds > 0)) return [0];
+    const raw = seconds / count, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
+    return Array.from({ length: Math.floor(seconds / step + 1e-9) + 1 }, (_, at) => at * step);
+  };
+
+  R.seconds = (value) => value === 0 ? "0" : value >= 1 ? `${R.number(Number(value.toPrecision(3)))} s`
+    : value >= 1e-3 ? `${R.number(Number((value * 1e3).toPrecision(3)))} ms` : `${R.number(Number((value * 1e6).toPrecision(3)))} us`;
+
+  // A step as machines by time: what each does, the frames between them as arrows, and the critical path below the bars.
+  R.timeline = function (panel, data) {
+    const step = data.step, top = 30, height = top + step.machines.length * ROW + 10, width = LEFT + WIDE + 20;
+    const x = (time) => LEFT + WIDE * time / (step.seconds || 1), y = (machine) => top + machine * ROW;
+    const bar = (kind, [machine, what, about, start, , told], tall, from, seconds) => R.svg("rect", {
+      x: x(start).toFixed(2), y: y(machine) + from, width: Math.max(0.5, x(seconds) - LEFT).toFixed(2), height: tall, class: `${kind} span${KINDS.indexOf(what)}` },
+    R.svg("title", null, `${step.machines[machine]}: ${what}${about ? `, ${about}` : ""}: ${told} from ${R.seconds(start)}`));
+    const marks = R.marks(step.seconds, 8).map((time) => [
+      R.svg("line", { x1: x(time).toFixed(2), x2: x(time).toFixed(2), y1: top - 6, y2: height, class: "life" }),
+      R.svg("text", { x: x(time).toFixed(2), y: 16, "text-anchor": "middle" }, R.seconds(time))]).flat();
+    const arrows = step.arrows.map(([from, to, what, left, there]) => R.svg("g", { class: "flight" },
+      R.svg("line", { x1: x(left).toFixed(2), y1: y(from) + 10, x2: x(Math.min(there, step.seconds)).toFixed(2), y2: y(to) + 10 }),
+      R.svg("circle", { cx: x(Math.min(there, step.seconds)).toFixed(2), cy: y(to) + 10, r: 2 }),
+      R.svg("title", null, `${what} from ${step.machines[from]} to ${step.machines[to]}: ${R.seconds(left)} to ${R.seconds(there)}`)));
+    const picture = R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "timeline", "aria-label": step.verdict[0] },
+      marks, step.machines.map((name, at) => [R.svg("text", { x: LEFT - 8, y: y(at) + 14, "text-anchor": "end", class: "title" }, name),
+        R.svg("line", { x1: LEFT, x2: LEFT + WIDE, y1: y(at) + 10, y2: y(at) + 10, class: "life" })]).flat(),
+      step.spans.map((span) => bar("doing", span, 14, 3, span[4])), step.path.map((span) => bar("critical", span, 5, 19, span[4])), arrows);
+    const used = KINDS.filter((kind) => [...step.spans, ...step.path].some((span) => span[1] === kind));
+    R.put(panel, step.verdict.map((line) => R.el("p", null, line)),
+      R.el("ul", { class: "legend" }, used.map((kind) => R.el("li", null, R.el("span", { class: `key time${KINDS.indexOf(kind)}`, "aria-hidden": "true" }), kind))),
+      R.el("div", { class: "chart scroll", tabindex: "0", role: "region", "aria-label": "Time line" }, picture),
+      R.el("p", { class: "note" }, `Bars are what machines do; thin bars below them are the critical path; arrows are messages, from when they leave to when they are there.${
+        step.left_out ? ` ${R.plural(step.left_out, "later message")} not drawn.` : ""}`),
+      R.table("The critical path", [
+        { title: "From", value: (s) => s[3], show: (s) => R.seconds(s[3]), numeric: true }, { title: "Takes", value: (s) => s[4], show: (s) => s[5], numeric: true },
+        { title: "Machine", value: (s) => step.machines[s[0]] }, { title: "What", value: (s) => s[1] }, { title: "Of what", value: (s) => s[2] },
+      ], step.path));
+    if (step.waits.length) {
+      R.put(panel, R.table("Who waits, and for what", [
+        { title: "Machine", value: (w) => w[0] }, { title: "Waits for", value: (w) => w[1] }, { title: "In a step", value: (w) => w[2], show: (w) => w[3], numeric: true },
+      ], step.waits));
+    }
+  };
 })(globalThis.Report ||= {});

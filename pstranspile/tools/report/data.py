@@ -10,6 +10,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 import pstranspile
+from pstranspile.compiler.cost.events import Span
+from pstranspile.compiler.cost.jobs import PlanCost
+from pstranspile.compiler.cost.seconds import JobSeconds, seconds_lines, shown
 from pstranspile.compiler.emit.rules import RULES
 from pstranspile.compiler.explain.answers import Place, notes_of
 from pstranspile.compiler.explain.job import ExplainedJob, shortened
@@ -371,14 +374,86 @@ def parameters_data(job: ExplainedJob) -> list[dict[str, Any]]:
     return result
 
 
+# A step in time: what machines do, and the messages between them.
+
+
+def step_data(found: JobSeconds) -> dict[str, Any]:
+    """A time line: machines from top to bottom, what each does (neighbouring ops as one), the frames between them, the
+    critical path, and what machines wait for. Times are seconds from the begin of the step.
+    """
+    names = dict.fromkeys(each.machine for each in (*found.spans, *found.path))
+    names.update(dict.fromkeys(name for each in found.arrows for name in (each.source, each.target)))
+    order = sorted(names, key=lambda name: (not name.startswith("trainer"), _number_of(name)))
+    at = {name: number for number, name in enumerate(order)}
+    ends = [
+        0.0,
+        *(each.start + each.seconds for each in found.path),
+        *(each.start + each.seconds for each in found.spans),
+    ]
+    return {
+        "verdict": [found.verdict, *seconds_lines(found)],
+        "machines": order,
+        "seconds": max(ends),
+        "spans": [[at[each.machine], *_shown(each)] for each in _joined(found.spans)],
+        "path": [[at[each.machine], *_shown(each)] for each in _joined(found.path)],
+        "arrows": [
+            [at[each.source], at[each.target], each.what, *map(_rounded, (each.left, each.there))]
+            for each in found.arrows[:MOST_ARROWS]
+        ],
+        "left_out": max(0, len(found.arrows) - MOST_ARROWS),
+        "waits": [[each.machine, each.cause, _rounded(each.seconds), shown(each.seconds)] for each in found.waits],
+    }
+
+
+MOST_ARROWS = 600
+"""The most messages on a time line."""
+
+
+def _number_of(name: str) -> int:
+    digits = name.partition("_")[2].partition(" ")[0].partition(",")[0]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _rounded(seconds: float) -> float:
+    """Seconds with the digits that a picture shows."""
+    return float(f"{seconds:.6g}")
+
+
+def _shown(span: Span) -> tuple[str, str, float, float, str]:
+    return span.what, span.about, _rounded(span.start), _rounded(span.seconds), shown(span.seconds)
+
+
+def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Yields the spans, those of neighbouring ops of a machine as one."""
+    last: Span | None = None
+    count = 0
+    for span in spans:
+        if (
+            last is not None
+            and (span.machine, span.what, last.what) == (last.machine, "ops", "ops")
+            and span.start <= last.start + last.seconds + 1e-11
+        ):
+            count += 1
+            last = last._replace(about=f"{count} groups of ops", seconds=span.start + span.seconds - last.start)
+            continue
+        if last is not None:
+            yield last
+        last, count = span, 1
+    if last is not None:
+        yield last
+
+
 def report_data(
     job: ExplainedJob,
     title: str,
     source: Module | None = None,
     run: dict[str, Any] | None = None,
     check: dict[str, Any] | None = None,
+    cost: PlanCost | None = None,
 ) -> dict[str, Any]:
-    """The data of a report (version 1). `source` is the program that was compiled, where it is known."""
+    """The data of a report (version 1). `source` is the program that was compiled, where it is known; `cost` has the
+    seconds of a step, if they are to be shown.
+    """
     with collector_paused():
         return {
             "form": 1,
@@ -393,4 +468,5 @@ def report_data(
             "programs": programs_data(job, source),
             "run": run,
             "check": check,
+            "step": step_data(cost.seconds) if cost is not None and cost.seconds is not None else None,
         }

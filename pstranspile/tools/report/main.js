@@ -21,6 +21,7 @@
     ["programs", "Programs", (panel) => withModel((model) => { programs = R.programs(panel, data, model); })],
     ["graph", "Graph", (panel) => withModel((model) => R.graph(panel, data, model, (machine, number) => { tabs.choose("programs"); programs.go(machine, number); }))],
     ["run", "Run", (panel) => R.run(panel, data)],
+    ...(data.step ? [["step", "Time", (panel) => R.timeline(panel, data)]] : []),
   ]);
   const servers = data.servers.length ? ` and ${R.plural(data.servers.length, "server")}` : "";
   const verdict = data.check ? [R.el("p", { class: data.check.holds ? "good" : "bad" }, data.check.text.split("\n")[0])] : [];

@@ -23,6 +23,12 @@ const tests = {
     assert.deepEqual(["b10", "b9", "a"].sort(R.compare), ["a", "b9", "b10"]);
     assert.ok(R.compare(2, 10) < 0);
   },
+  "marks of a time line are 1, 2 or 5 of a power of ten apart"() {
+    assert.deepEqual(R.marks(0.0038, 8).map((time) => R.seconds(time)), ["0", "500 us", "1 ms", "1.5 ms", "2 ms", "2.5 ms", "3 ms", "3.5 ms"]);
+    assert.deepEqual(R.marks(7, 4).map(R.seconds), ["0", "2 s", "4 s", "6 s"]);
+    assert.deepEqual(R.marks(0, 8), [0]);
+    assert.deepEqual([1e-5, 0.0123456, 1234.5].map(R.seconds), ["10 us", "12.3 ms", "1,230 s"]);
+  },
   "rows in sight are few"() {
     const [first, last] = R.inSight(26 * 5000, 600, 10000);
     assert.ok(first <= 5000 && last >= 5023 && last - first < 60);

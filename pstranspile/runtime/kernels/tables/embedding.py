@@ -39,7 +39,7 @@ from pstranspile.runtime.kernels.rows import (
 )
 from pstranspile.runtime.kernels.tensors.fill import Draw, copied, drawer
 from pstranspile.runtime.large.table import LargeTable, TableState
-from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
+from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 
 def _looked_up(table: Array | SelectedRows | LargeTable, ids: Array) -> Array:
@@ -362,3 +362,18 @@ def _ref_by_trainer_id_values(X: list[Array], TrainerId: Array) -> Array:
     if not 0 <= number < len(X):
         raise ValueError(f"TrainerId is {number}, but X has {len(X)} variables")
     return copied(X[number])
+
+
+@kernel("fake_init")
+def _fake_init(op: Op) -> Run:
+    dims, name = ints_attr(op, "shape"), op.outputs["Out"][0]
+    if not dims or min(dims) < 0:
+        raise ValueError(f"shape is {list(dims)}, not the dims of a table")
+
+    def run(surroundings: Surroundings) -> SelectedRows:
+        var = surroundings.declared(name)
+        kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
+        # a table without local rows: it only provides dims for gradients, and lookups in it are refused
+        return SelectedRows(np.empty(0, "int64"), np.empty((0, *dims[1:]), kind), dims[0])
+
+    return run
