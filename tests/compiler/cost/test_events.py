@@ -369,6 +369,7 @@ def test_the_command_says_what_a_slow_machine_costs(folder: Path, capfd: pytest.
         ([*COST[:6], "--profile", "host.json", "--slow", "trainer_1=2x"], "--slow needs --cost"),
         ([*COST, "--against", "out"], "--against compares what plans move and store"),
         (["run", "net.ir", "--pservers", "1", "--link", "1Gb"], "--link needs --time"),
+        (["run", "net.ir", "--pservers", "1", "--time", ""], "--time"),
         (["run", "net.ir", "--pservers", "1", "--time", "host.json", "--link", "fast"], "'fast' is no link"),
         (["run", "net.ir", "--pservers", "1", "--time", "host.json", "--slow", "trainer_9=2x"], "there is no machine"),
         (["report", "net.ir", "--pservers", "1", "--slow", "trainer_0=2x", "-o", "x.html"], "--slow needs --profile"),
