@@ -281,6 +281,12 @@ def test_a_slow_machine_that_the_job_does_not_have(name: str):
         ps.cost(compiled(), profile=REAL, slow={name: 2.0})
 
 
+def test_slow_machines_are_named():
+    slow: Any = {3: 2.0}
+    with pytest.raises(TypeError, match="the name of a slow machine"):
+        ps.cost(compiled(), profile=REAL, slow=slow)
+
+
 def test_slow_needs_a_profile():
     with pytest.raises(ValueError, match="slow needs a profile"):
         ps.cost(compiled(), slow={"trainer_0": 2.0})
