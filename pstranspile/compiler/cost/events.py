@@ -153,8 +153,9 @@ class Trace(NamedTuple):
 
     @property
     def period(self) -> int:
-        """The ticks of the last cycle."""
-        return self.marks[-1][0] - self.marks[-2][0]
+        """The ticks of the last cycle; if cycles do not settle, the mean of the last ones."""
+        count = MOST_CYCLES // 2 if len(self.marks) > MOST_CYCLES else 1
+        return (self.marks[-1][0] - self.marks[-1 - count][0]) // count
 
 
 class _Leg(NamedTuple):
@@ -332,7 +333,8 @@ class _Simulation:
         self._turns: list[Turn] = []
         self._transfers: list[Transfer] = []
         self._marks: list[tuple[int, int]] = []
-        self._is_large = len(trainers) * len(servers) > LARGE
+        frames = len(trainers) * len(servers)
+        self._is_large, self._close = frames > LARGE, CLOSE if frames > MANY else 0.0
 
     def run(self) -> Trace:
         """Runs until a cycle is as long as the one before."""
@@ -354,7 +356,8 @@ class _Simulation:
         if len(marks) < 4 - self._is_large:
             return False
         last, before, other = marks[-1][0], marks[-2][0], marks[-3][0]
-        return self._is_large or last - before == before - other or len(marks) > MOST_CYCLES
+        alike = abs((last - before) - (before - other)) <= self._close * (last - before)
+        return self._is_large or alike or len(marks) > MOST_CYCLES
 
     def _happens(self, now: int) -> bool:
         """Handles what happens at this moment; returns False if nothing did."""
@@ -577,6 +580,12 @@ class _Simulation:
 
 _NONE = _Leg("", 0, 0, 0, 0, 0, 0)
 """The leg of an exchange that sends nothing."""
+
+MANY = 1_000
+"""The number of frames from trainers to servers beyond which two cycles that differ by `CLOSE` are taken as equal."""
+
+CLOSE = 1e-3
+"""The largest share by which they differ."""
 
 LARGE = 10_000
 """The number of frames from trainers to servers beyond which the second cycle is taken as a step."""

@@ -146,6 +146,8 @@ def cost(
     found = cost_of(plan, compiled.source.main, rows, counts)
     machines, loops, work = _machines(compiled, found, counts)
     timing = timing_of(profile, link, processors)
+    for name in slow or ():
+        expect(name, str, "cost", "the name of a slow machine")
     if slow and timing is None:
         raise ValueError("slow needs a profile, which has seconds")
     seconds = job_seconds(plan, work, rows, *timing, slow or EMPTY) if timing is not None else None

@@ -552,6 +552,7 @@ def add_time(group: Any, option: str) -> None:
 
 def check_time(parser: argparse.ArgumentParser, options: argparse.Namespace, option: str, profile: str | None) -> None:
     """Wrong usage for `--link` and `--slow` without the profile that `option` names, and for values that are none."""
+    require_named(parser, options, option.removeprefix("--"))
     for name, value in (("--link", options.link), ("--slow", options.slow)):
         if value and profile is None:
             parser.error(f"{name} needs {option}, which has the seconds of ops and messages")

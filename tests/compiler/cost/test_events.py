@@ -281,6 +281,12 @@ def test_a_slow_machine_that_the_job_does_not_have(name: str):
         ps.cost(compiled(), profile=REAL, slow={name: 2.0})
 
 
+def test_slow_machines_are_named():
+    slow: Any = {3: 2.0}
+    with pytest.raises(TypeError, match="the name of a slow machine"):
+        ps.cost(compiled(), profile=REAL, slow=slow)
+
+
 def test_slow_needs_a_profile():
     with pytest.raises(ValueError, match="slow needs a profile"):
         ps.cost(compiled(), slow={"trainer_0": 2.0})
@@ -369,6 +375,7 @@ def test_the_command_says_what_a_slow_machine_costs(folder: Path, capfd: pytest.
         ([*COST[:6], "--profile", "host.json", "--slow", "trainer_1=2x"], "--slow needs --cost"),
         ([*COST, "--against", "out"], "--against compares what plans move and store"),
         (["run", "net.ir", "--pservers", "1", "--link", "1Gb"], "--link needs --time"),
+        (["run", "net.ir", "--pservers", "1", "--time", ""], "--time"),
         (["run", "net.ir", "--pservers", "1", "--time", "host.json", "--link", "fast"], "'fast' is no link"),
         (["run", "net.ir", "--pservers", "1", "--time", "host.json", "--slow", "trainer_9=2x"], "there is no machine"),
         (["report", "net.ir", "--pservers", "1", "--slow", "trainer_0=2x", "-o", "x.html"], "--slow needs --profile"),

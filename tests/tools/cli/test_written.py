@@ -316,7 +316,7 @@ AS_IT_GOES = {
 READ = {
     *("--startup", "--meta", "--config", "--faults", "--feed", "--columns", "--init", "--check", "--plan", "--from"),
     *("--tls", "--resume", "--against", "--replay", "--begin", "--program", "--since", "--histogram", "--carried"),
-    "--profile",
+    *("--profile", "--time"),
 }
 """Options that name what is read."""
 
