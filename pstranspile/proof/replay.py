@@ -485,6 +485,7 @@ class Replay(ABC):
 
     # one step
 
+    @np.errstate(all="ignore")  # values may be infinite or NaN on both sides, and are then compared as they are
     def hold(self, step: int) -> None:
         """Compares every machine with the source program after a step. `step` counts from 0."""
         now = self.live()

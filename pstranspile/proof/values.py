@@ -57,12 +57,13 @@ def feeds_like(
 ) -> dict[str, Any]:
     """Arrays like those of an example batch, in the form of a feed file, for as many steps of `batch` rows.
 
-    There is at least a row for each of `shares` machines. Numbers have the mean and the spread of the example's and lie
-    between its smallest and its largest one; whole numbers are drawn from those of the example. Where a tensor of
-    numbers holds whole ones in every row, such as ids and labels beside other features, they are drawn from those of
-    the example at that place. From a place on that is drawn for each row, these are the number that
-    the program compares them with (padding, or a label to ignore), else their smallest; some rows begin with it, too.
-    Flags are set more often in some rows than in others. So rows differ in lengths and masks, as those of real data do.
+    There is at least a row for each of `shares` machines. Numbers have the mean and the spread of the example's and
+    lie between its smallest and its largest one; whole numbers are drawn from those of the example. Where a tensor
+    of numbers holds whole ones in every row, such as ids and labels beside other features, or a NaN or an infinite
+    one in a row, they are drawn from those of the example at that place. From a place on that is drawn for each
+    row, these are the number that the program compares them with (padding, or a label to ignore), else their
+    smallest; some rows begin with it, too. Flags are set more often in some rows than in others. So rows differ in
+    lengths and masks, as those of real data do.
     In the last step the unusual rows come last, so that shares differ more than those of shuffled rows: a quantile of
     each of two shares may otherwise leave out the same rows as one of all.
     Inputs without a dim of rows are given as they are. The same arguments give the same data.
@@ -86,6 +87,7 @@ def _unusual(batch: Mapping[str, Any], rows: int) -> Any:
     for array in batch.values():
         if array.ndim and array.size:
             numbers = array.reshape(rows, -1).astype("float64")
+            numbers[~np.isfinite(numbers)] = 0.0
             result += (abs(numbers - numbers.mean(0)) / (numbers.std(0) + 1e-12)).mean(1)
     return result
 
@@ -121,15 +123,20 @@ def _numbers_like(given: Any, shape: tuple[int, ...], random: np.random.Generato
 
     What is no number, such as a NaN for a value that is missing, stands for as large a part of a place's rows.
     """
+    if not given.size:
+        return np.zeros(shape, given.dtype)
     if not (known := np.isfinite(given)).all():
-        usual = _numbers_like(np.where(known, given, given[known].mean() if known.any() else 0), shape, random)
+        usual = _numbers_like(np.where(known, given, given[known][0] if known.any() else 0), shape, random)
         odd = np.take_along_axis(given, random.integers(0, len(given), shape), 0)
         return np.where(np.isfinite(odd), usual, odd).astype(given.dtype)
-    spread = float(given.std())
-    made = random.normal(float(given.mean()), spread or 1.0, shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread, middle = float(given.std()), float(given.mean())
+    least, most = float(given.min()), float(given.max())
+    if not np.isfinite([spread, middle, most - least]).all():  # numbers so large that they have no spread
+        return np.take_along_axis(given, random.integers(0, len(given), shape), 0)
+    made = random.normal(middle, spread or 1.0, shape)
     if not spread:  # an example of zeros, for instance, says nothing of its kind
         return made.astype(given.dtype)
-    least, most = float(given.min()), float(given.max())
     made = np.where((made < least) | (made > most), random.uniform(least, most, shape), made)
     drawn = np.take_along_axis(given, random.integers(0, len(given), shape), 0)
     return np.where((given == np.floor(given)).all(0), drawn, made).astype(given.dtype)

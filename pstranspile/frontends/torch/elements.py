@@ -213,10 +213,17 @@ def _fmod(node: Any, tracing: Tracing, out: str) -> None:
     """What is left of a quotient that is rounded towards 0."""
     result = dtype_of(node.meta["val"].dtype)
     x, y = (_operand(arg, result, tracing, out) for arg in node.args)
-    if result in FLOATS:
+    if _is_infinite(node.args[1]):
+        tracing.alias(out, x)
+    elif result in FLOATS:
         rest(x, y, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing), out, tracing)
     else:
         tracing.op("elementwise_mod", {"X": x, "Y": y}, {"Out": out})
+
+
+def _is_infinite(argument: object) -> bool:
+    """Whether an argument is an infinite number, of which a product with 0 is none."""
+    return isinstance(argument, float) and math.isinf(argument)
 
 
 def rest(x: str, y: str, times: str, out: str, tracing: Tracing) -> None:
@@ -426,6 +433,11 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
         scaled = y if kind != "rsub" else x
         scaled = tracing.scaled(scaled, float(alpha))
         x, y = (x, scaled) if kind != "rsub" else (scaled, y)
+    if kind == "remainder" and _is_infinite(right):
+        below, zero = right < 0, tracing.constant_of(0.0, result, out)
+        other = compared("greater_than" if below else "less_than", x, zero, tracing)
+        chosen(other, y, x, out, tracing)
+        return
     if kind in ("floor_divide", "remainder") or rounding is not None:
         _divided(x, y, "remainder" if kind == "remainder" else str(rounding or "floor"), result, out, tracing)
         return

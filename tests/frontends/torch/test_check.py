@@ -233,3 +233,43 @@ def test_ranks_with_other_numbers_of_rows_are_told_beside_a_line():
     (cause,) = report.causes
     assert cause.location.file == __file__
     assert "different numbers of rows: 3, 4; each counts the same" in str(report)
+
+
+class Filled(torch.nn.Module):
+    """A layer that takes a number of its own for those that are missing."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.out(torch.nan_to_num(x, nan=0.5, posinf=1.0, neginf=-1.0))
+
+
+def mean_square(model, x, y):
+    return functional.mse_loss(model(x), y)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38])
+def test_made_batches_have_the_numbers_of_the_example_that_are_not_finite(number):
+    """A model that fills them in trains alike, and one that does not shows nothing; neither ends in an exception."""
+    torch.manual_seed(0)
+    x, y = torch.rand(8, 4), torch.ones(8, 1)
+    x[0, 0], x[1, 0] = number, -number
+    for model in (Filled(), torch.nn.Linear(4, 1)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        report = pt.check(model, (x, y), loss=mean_square, optimizer=optimizer)
+        if isinstance(model, Filled) and number != 3e38:
+            assert report.equal, str(report)
+        else:
+            assert "NO NUMBERS" in str(report)
+
+
+def test_an_example_without_any_number():
+    model = Filled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    report = pt.check(
+        model, (torch.full((8, 4), float("nan")), torch.ones(8, 1)), loss=mean_square, optimizer=optimizer
+    )
+    assert report.equal, str(report)

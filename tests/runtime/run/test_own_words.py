@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import Op
+from pstranspile.runtime.run.bound import is_stated
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from pstranspile.tools.cli import main
 from tests import opdata
+from tests.ops.computing import compute
 
 FOREIGN = re.compile(
     r"broadcast|ufunc|reshape array|not aligned|core dimension|of size \d+ into|unpack|NoneType|' object|dimensional"
@@ -103,3 +106,14 @@ def test_numbers_of_numpy_are_arrays_without_dims(tmp_path: Path, capsys: pytest
     np.savez(feed, x=np.full(1, 2, "float32"), y=np.full(1, 3, "float32"))
     assert main(["run", str(path), "--feed", str(feed), "--fetch", "z"]) == 0
     assert "z 6" in capsys.readouterr().out
+
+
+def test_exceptions_of_the_users_own_functions_are_told_as_they_are() -> None:
+    """Numpy's words about what a function of the user has called are the user's own matter."""
+    with pytest.raises(ValueError, match="broadcast") as caught:
+        np.add(np.ones(3), np.ones(4))
+    assert is_stated(Op("py_func"), caught.value)
+    with pytest.raises(DiagnosticError) as refused:
+        compute("dot", {"X": np.ones((2, 3)), "Y": np.ones(5)}, {"Out": "Out"})
+    assert refused.value.__cause__ is not None
+    assert not is_stated(Op("dot"), refused.value.__cause__)
