@@ -341,6 +341,8 @@ class Hosts:
         if environment:
             self._options["runtime_env"] = {"env_vars": dict(environment)}
         self._class: Any = ray.remote(Host)
+        self._by_client: bool = ray.util.client.ray.is_connected()
+        """Whether this process reaches the cluster by Ray's client."""
 
     def require(self, roles: Sequence[str]) -> dict[str, str]:
         """Provides a host for each of these machines, and no others; returns the addresses at which the machines will
@@ -426,8 +428,17 @@ class Hosts:
         self._spares.clear()
         self._groups.clear()
 
+    def cut_off(self, problem: Exception | None = None) -> bool:
+        """Whether Ray's client has lost the cluster, which may be why `problem` was raised. Ray's functions would start
+        a cluster on this host then.
+        """
+        refused = isinstance(problem, ConnectionError) and not isinstance(problem.__cause__, RayError)
+        return self._by_client and (refused or not ray.util.client.ray.is_connected())
+
     def close(self) -> None:
         """Ends all actors."""
+        if self.cut_off():
+            self.forget()
         _end([*self.actors.values()])
         self._drop(self._spares)
         for group in self._groups:

@@ -244,6 +244,7 @@ def _require_listener(named: str) -> None:
     hosts = [host.strip("[]")]
     if hosts[0] in ("localhost", "127.0.0.1", "::1"):
         hosts.append(ray.util.get_node_ip_address())  # Ray takes a name of this host for the host's address
+    failed: OSError | OverflowError | None = None
     for name in hosts:
         try:
             socket.create_connection((name, int(port)), _ANSWERS_WITHIN).close()

@@ -205,6 +205,12 @@ class Session:
             raise self._ended_by(_lost(str(problem))) from None
         except DiagnosticError as problem:
             raise self._ended_by(problem.diagnostics) from None
+        except Exception as problem:
+            if not self.hosts.cut_off(problem):
+                raise
+            self.hosts.forget()
+            message = f"Ray's client has lost the cluster: {first_line(problem)}"
+            raise self._ended_by(_lost(message)) from None
         finally:
             self.hosts.close()
 

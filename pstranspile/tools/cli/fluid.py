@@ -13,6 +13,9 @@ from pstranspile.tools.cli import INTERRUPTED
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a script as `python -m pstranspile.fluid` does; gives its exit status."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    if callable(interrupt) and interrupt is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if callable(signal.getsignal(number)):  # that of commands: a script's signals are those of any Python
             signal.signal(number, signal.SIG_DFL)

@@ -209,9 +209,9 @@ class Keeping:
 
     def tell_of_stop(self, findings: Iterable[Diagnostic] = ()) -> None:
         """Says on stderr what a run that an error has stopped can go on from, and which results are not written, once
-        it has begun. Nothing is said of a folder that another run uses, whose checkpoints may be that run's.
+        it has begun. Nothing is said of a folder that another run uses or has used, whose checkpoints are that run's.
         """
-        if any(found.code == "checkpoint-busy" for found in findings):
+        if any(found.code in ("checkpoint-busy", "checkpoint-run") for found in findings):
             return
         if self._begun or self.new:
             PENDING.tell_of_stop(kept_in(self.folder) if self.folder else "")

@@ -498,3 +498,40 @@ def test_rays_head_is_looked_at_while_machines_train(monkeypatch: pytest.MonkeyP
     run.hosts = Mock(actors={"trainer_0": Mock()})
     with pytest.raises(session.HeadGone):
         run._listen({"playing": "trainer_0"})
+
+
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("cause", [None, "a call"])
+def test_a_cluster_that_rays_client_has_lost_ends_the_job(
+    connected: bool, cause: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """Ray's functions would start a cluster on this host, to end actors there that it does not have."""
+    pytest.importorskip("ray")
+    session: Any = importlib.import_module("pstranspile.cluster.ray.session")
+    hosts: Any = importlib.import_module("pstranspile.cluster.ray.hosts")
+    joined = [True]
+    monkeypatch.setattr(hosts.ray.util.client.ray, "is_connected", lambda: joined[0])
+    monkeypatch.setattr(hosts.ray, "remote", Mock())
+    ended = Mock()
+    monkeypatch.setattr(hosts, "_end", ended)
+    run = session.Session(
+        None, None, {}, session.Settings(None, (), None, 0, 20.0, ""), hosts.Hosts(1.0, {}, 5.0), Mock()
+    )
+    run.hosts.actors["trainer_0"] = "an actor"
+
+    def play() -> None:
+        joined[0] = connected
+        problem = ConnectionError("Client is shutting down.")
+        raise problem from (None if cause is None else hosts.RayError(cause))
+
+    monkeypatch.setattr(run, "_play", play)
+    if connected and cause:  # of a row of the job's data, say
+        with pytest.raises(ConnectionError):
+            run.run()
+        assert ended.call_args_list[0].args == (["an actor"],)
+    else:
+        with pytest.raises(
+            ps.DiagnosticError, match=r"error\[ray-lost\]: Ray's client has lost the cluster: Client is"
+        ):
+            run.run()
+        assert all(not any(call.args) for call in ended.call_args_list)

@@ -161,12 +161,18 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]):
 
 
 BUSY = error("checkpoint-busy", "another run is saving its checkpoints here", Location("kept"))
+USED = error("checkpoint-run", "it holds checkpoints of an earlier run", Location("kept"))
 
 
 @pytest.mark.parametrize(
     ("problem", "hint"),
-    [(DiagnosticError([BUSY]), False), (Reported(1, (BUSY,), ()), False), (ValueError("other"), True)],
-    ids=["busy", "busy and told", "another error"],
+    [
+        (DiagnosticError([BUSY]), False),
+        (Reported(1, (BUSY,), ()), False),
+        (DiagnosticError([USED]), False),
+        (ValueError("other"), True),
+    ],
+    ids=["busy", "busy and told", "of an earlier run", "another error"],
 )
 def test_a_folder_in_use_is_nothing_to_go_on_from(problem: Exception, hint: bool, capsys: pytest.CaptureFixture[str]):
     """The checkpoints that appear in it are those of the run that uses it."""
