@@ -346,10 +346,19 @@ def _first_not_linear(op: Op, program: Program) -> Op | None:
         if later.type not in _LINEAR and facts_of(later.type).numbers not in ("moved", "in_order"):
             others = [name for name in later.input_names if name not in reached]
             product = later.type == "elementwise_mul" or (later.type == "elementwise_div" and later.input("X") in read)
-            if not product or len(read) > 1 or batch.intersection(others):
+            if not product or len(read) > 1 or any(_of_values(name, program) for name in batch.intersection(others)):
                 return later
         reached.update(later.output_names)
     return None
+
+
+def _of_values(name: str, program: Program) -> bool:
+    """Whether a value depends on the feed otherwise than by flags and whole numbers, such as the number of rows."""
+    block, wanted = program.main_block, {name}
+    for op in reversed(block.ops):
+        if _role_forward(op) and not wanted.isdisjoint(op.output_names):
+            wanted.update(one for one in op.input_names if _is_float(one, program))
+    return any(var.need_check_feed for one in wanted if (var := block.vars.get(one)) is not None)
 
 
 def _curve(op: Op, user: Op | None, what: str) -> tuple[tuple[Op, str], ...]:

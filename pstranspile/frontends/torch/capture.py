@@ -151,7 +151,7 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     called = model if loss is None else loss
     trial = Step(step, tensors, called)
     make_lazy(torch, model, trial)
-    with as_before(torch, model, called) as held:
+    with _uncompiled(torch, model, loss), as_before(torch, model, called) as held:
         with noted_packs(torch) as packs, noted_checks(torch) as checks:
             require_shown(torch, model, trial, held)
         notes = TrialNotes(bool(packs), checks)
@@ -501,6 +501,14 @@ def _marked(torch: Any, model: Any) -> Generator[None]:
     finally:
         for one in norms:
             one.momentum = None
+
+
+def _uncompiled(torch: Any, model: Any, loss: Loss | None) -> Any:
+    """Has what `torch.compile` gave run as it is written inside the block."""
+    compiled = any(type(one).__name__ == "OptimizedModule" for one in model.modules())
+    if compiled or hasattr(loss, "_torchdynamo_orig_callable"):
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 class _OwnFrames(set[tuple[str, str]]):

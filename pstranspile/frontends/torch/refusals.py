@@ -32,8 +32,11 @@ _OURS = str(Path(__file__).parents[2])
 _PYTHON = sysconfig.get_path("stdlib")
 """The folder of Python's own modules."""
 
-_LIBRARY = Pattern(rf".*[/\\](?:site|dist)-packages[/\\]|<|(?:{re.escape(_OURS)}|{re.escape(_PYTHON)})[/\\]")
-"""The beginning of the path of a file that is not the user's: packages, Python's, this one's, and `<...>`."""
+_LIBRARY = Pattern(
+    rf".*[/\\](?:site|dist)-packages[/\\]|<(?!i?python-input)|(?:{re.escape(_OURS)}|{re.escape(_PYTHON)})[/\\]"
+)
+"""The beginning of the path of a file that is not the user's: packages, Python's, this one's, and `<...>` but for what
+is typed to an interactive Python."""
 
 
 class _Frame(NamedTuple):

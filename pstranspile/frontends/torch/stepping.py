@@ -22,6 +22,10 @@ _PREFIX = "model."
 _SOURCES = count(1)
 
 
+LIMITED_ROWS = Note("max_norm writes into the table as rows are looked up; scale the rows that are looked up instead")
+"""What is said of an embedding that limits the norm of its rows."""
+
+
 class Shared(NamedTuple):
     """The names of a model's parameters and buffers, by their use in a step."""
 
@@ -30,9 +34,9 @@ class Shared(NamedTuple):
     tables: tuple[str, ...]
     """Trained parameters with gradients of sparse rows."""
     fixed: tuple[str, ...]
-    """Parameters that are not trained, and buffers that a step does not change."""
+    """Parameters that are not trained, and buffers, that a step does not change."""
     buffers: tuple[str, ...]
-    """Buffers that a step changes."""
+    """Buffers that a step changes, and parameters that are not trained and that it changes."""
 
 
 class TorchStep:
@@ -65,16 +69,17 @@ class TorchStep:
         rest = {name: tensor.detach().clone() for name, tensor in parameters.items() if name not in trained}
         kept = {name: tensor.detach().clone() for name, tensor in buffers.items()}
         states = _random_states(torch)
+        start = {**parameters, **buffers}
         _, gradients, after = self._called(trained, {**rest, **kept}, [t.detach().clone() for t in tensors_of(batch)])
         if any(not torch.equal(one, other) for one, other in zip(states, _random_states(torch), strict=True)):
             raise self._drawing()
         sparse = {name for name, gradient in gradients.items() if gradient is not None and gradient.is_sparse}
         sparse |= {name for name in _sparse_tables(torch, self._model) if gradients.get(name) is None}
-        changed = [name for name in kept if not torch.equal(buffers[name], after[name])]
+        changed = [name for name in after if after[name]._version or not torch.equal(start[name], after[name])]
         self.shared = Shared(
             tuple(name for name in trained if name not in sparse),
             tuple(name for name in trained if name in sparse),
-            (*rest, *(name for name in kept if name not in changed)),
+            tuple(name for name in (*rest, *kept) if name not in changed),
             tuple(changed),
         )
 
@@ -111,8 +116,26 @@ class TorchStep:
                 return made.detach()
 
         loss = calling(self.location.file if self.location is not None else "the model", call)
+        if written := [name for name, leaf in leaves.items() if leaf._version]:
+            raise DiagnosticError([self._writes(written[0])])
         after = {name: held[f"{_PREFIX}{name}"].detach() for name in others}
         return loss, {name: leaf.grad for name, leaf in leaves.items()}, after
+
+    def _writes(self, name: str) -> Any:
+        """The error for a step that writes into a trained parameter."""
+        message = f"the step writes into the parameter {name}, which the optimizer alone updates in a program"
+        owner = self._model.get_submodule(name.rpartition(".")[0])
+        notes = [LIMITED_ROWS] if getattr(owner, "max_norm", None) is not None else []
+        return error("torch-op", message, self.location, notes=notes)
+
+    def _require_unchanged(self, names: Iterable[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Raises DiagnosticError if a step changes a tensor that it did not change when it was traced."""
+        for name in names:
+            if after[name]._version or after[name].data_ptr() != before[name].data_ptr():
+                message = (
+                    f"the step writes into {name}, which the step that trace made did not; its value would be lost"
+                )
+                raise DiagnosticError([error("torch-op", message, self.location)])
 
     def _no_loss(self, made: Any) -> Any:
         what = f"a tensor of dims {list(made.shape)}" if hasattr(made, "shape") else f"a {type(made).__name__}"
@@ -133,6 +156,7 @@ class TorchStep:
         others = {name: tensor(name, array) for name, array in (*given.fixed.items(), *given.buffers.items())}
         batch = [tensor("", given.inputs[name]) for name in self.inputs]
         loss, gradients, after = self._called(trained, others, batch)
+        self._require_unchanged(given.fixed, others, after)
         dense = [_dense(gradients[name], trained[name], given.parameters[name]) for name in given.parameters]
         rows = [_rows(gradients[name], given.tables[name]) for name in given.tables]
         kept = [_array(after[name]).reshape(np.shape(given.buffers[name])) for name in given.buffers]

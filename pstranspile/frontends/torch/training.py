@@ -26,8 +26,8 @@ from pstranspile.frontends.torch.capture import (
     torch_library,
 )
 from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
-from pstranspile.frontends.torch.refusals import line_of, require_own_loss, user_line, user_place
-from pstranspile.frontends.torch.stepping import TorchStep
+from pstranspile.frontends.torch.refusals import CALLED, line_of, require_own_loss, user_line, user_place
+from pstranspile.frontends.torch.stepping import LIMITED_ROWS, TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, read_number, reader_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import (
@@ -466,7 +466,8 @@ def translated(graph: Captured, model: Any) -> Tracing:
             lost.add(node.name)
             stack = node.meta.get("stack_trace")
             location = user_place(stack) or user_line(stack)
-            notes = [Note(f"it makes {node.name}")]
+            way_out = LIMITED_ROWS if "embedding_renorm" in str(node.target) else CALLED
+            notes = [Note(f"it makes {node.name}"), way_out]
             findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=notes))
     if findings:
         raise DiagnosticError(findings)

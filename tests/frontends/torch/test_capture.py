@@ -242,3 +242,9 @@ def test_numbers_of_a_distribution_are_drawn():
     mean = float(model.layer.bias.detach().mean())
     assert first != second
     assert first - mean == pytest.approx(2.5 + 5.0 + 2.0, abs=0.3)
+
+
+def test_a_compiled_model_is_read_as_it_is_written():
+    made = trained(torch.compile(Columns(), backend="eager"), batch, lambda m, x: m(x).square().mean())
+    assert made.losses_apart() < 1e-9
+    assert made.apart() < 1e-9

@@ -1,5 +1,6 @@
 """What is said of arguments that are none, and of code that is for one number of rows."""
 
+import linecache
 import sys
 
 import pytest
@@ -248,3 +249,22 @@ def test_micro_batches_have_one_size():
     with pytest.raises(DiagnosticError, match="to 3 micro-batches of one size, and x has 8 rows") as caught:
         checked(accumulate=3)
     assert "such as x[:6]" in str(caught.value)
+
+
+def test_an_operator_that_is_not_translated_is_refused_with_a_way_out():
+    model = Net()
+    model.linear = torch.nn.utils.parametrizations.orthogonal(model.linear, orthogonal_map="householder")
+    with pytest.raises(
+        DiagnosticError, match=r'householder_product: it is not translated[\s\S]*trace\(\.\.\., step="torch"\)'
+    ):
+        checked(model=model)
+
+
+def test_code_that_is_typed_in_is_named_by_its_line():
+    file, code = "<ipython-input-3-0a1b>", "def loss(model, x):\n    return model(x).square().mean() ** 0.5\n"
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    typed = {}
+    exec(compile(code, file, "exec"), typed)
+    (cause,) = checked(typed["loss"]).causes
+    assert str(cause).startswith(f"{file}:2: ")
+    assert "** 0.5" in str(cause)

@@ -172,3 +172,62 @@ def test_a_loss_that_is_no_number_and_another_model_are_refused(tmp_path: Path):
     del training
     with pytest.raises(ps.DiagnosticError, match=r"error\[torch-source\]: the program was made of another model"):
         ps.simulate(ps.compile(module, ps.Job(pservers=1, trainers=1)), {n: a[None] for n, a in module.example.items()})
+
+
+class Teacher(torch.nn.Module):
+    """A layer and a slow copy of it, which each step moves towards it; from the `since`th step on only."""
+
+    def __init__(self, since: int = 0):
+        super().__init__()
+        self.own, self.slow = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1).requires_grad_(False)
+        self.calls, self.since = 0, since
+
+    def forward(self, x, y):
+        self.calls += 1
+        with torch.no_grad():
+            for slow, own in zip(self.slow.parameters(), self.own.parameters(), strict=True):
+                if self.calls > self.since:
+                    slow.mul_(0.9).add_(own, alpha=0.1)
+        return (self.own(x) - y).square().mean() + (self.own(x) - self.slow(x)).square().mean()
+
+
+def test_parameters_that_a_step_writes_are_kept():
+    torch.manual_seed(0)
+    model, batch = Teacher(), (torch.randn(8, 4), torch.randn(8, 1))
+    optimizer = torch.optim.SGD(model.own.parameters(), lr=0.1)
+    training = trace(model, batch, optimizer=optimizer, step="torch")
+    ours, theirs = training.train([batch] * 3), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(*batch)
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    np.testing.assert_allclose(training.state["slow.weight"], model.slow.weight, rtol=1e-5)
+
+
+def test_a_step_that_comes_to_write_into_a_parameter_is_refused():
+    model, batch = Teacher(since=2), (torch.randn(8, 4), torch.randn(8, 1))
+    training = trace(model, batch, optimizer=torch.optim.SGD(model.own.parameters(), lr=0.1), step="torch")
+    with pytest.raises(
+        ps.DiagnosticError, match=r"error\[torch-op\]: the step writes into slow\.weight, which the step"
+    ):
+        training.train([batch] * 3)
+
+
+class Limited(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4, max_norm=1.0)
+
+    def forward(self, ids):
+        return self.table(ids).square().mean()
+
+
+@pytest.mark.parametrize("step", ["torch", "program"])
+def test_a_table_that_limits_its_rows_is_refused_with_a_way_out(step: Any):
+    model = Limited()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ps.DiagnosticError, match=r"error\[torch-op\]: [\s\S]*max_norm writes into the table as rows"):
+        trace(model, (torch.randint(0, 10, (8,)),), optimizer=optimizer, step=step)

@@ -163,3 +163,12 @@ def to_center(model, x, y):
 @differs(r"combines each row with a mean")
 def pulled_to_mean():
     return Setup(mlp(4, 2), to_center, regression(outputs=2))
+
+
+def unbiased(model, x, y):
+    return (model(x) - y).square().sum() / (x.shape[0] - 1)  # differs: divided_by_one_row_less
+
+
+@differs(r"adds up the rows of a share")
+def divided_by_one_row_less():
+    return Setup(mlp(4, 1), unbiased, regression())
