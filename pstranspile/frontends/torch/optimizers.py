@@ -24,7 +24,7 @@ from pstranspile.frontends.autodiff.optimizers import (
     RMSProp,
 )
 from pstranspile.ir.attributes import Double
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.expect import checked
 from pstranspile.runtime.values import Array
 
@@ -316,9 +316,9 @@ def _rates(
             kinds = ", ".join(type(one).__name__ for one in listed)
             findings.append(error(OPTIMIZER_CODE, f"{kinds}: a copy of it can't be stepped: {problem}"))
             continue
-        findings += [
-            error(OPTIMIZER_CODE, f"{kind} changes {name}, too, which is not translated") for kind, name in changed
-        ]
+        for kind, name in changed:
+            notes = [Note("with cycle_momentum=False it changes the rate alone")] if kind in _CYCLING else []
+            findings.append(error(OPTIMIZER_CODE, f"{kind} changes {name}, too, which is not translated", notes=notes))
         for number, held in enumerate(rates):
             result[which, number] = held
     return result
@@ -357,6 +357,9 @@ def _first_rates(
                 changed |= {(type(schedule).__name__, name): None for name in names}
     return [tuple(held) for held in rates], list(changed)
 
+
+_CYCLING = ("OneCycleLR", "CyclicLR")
+"""Schedulers that change the momentum (of Adam: betas) unless `cycle_momentum` is False."""
 
 _SETTINGS = ("momentum", "betas", "weight_decay", "alpha", "rho", "eps")
 """The options of a group, besides the rate, that a scheduler may change."""

@@ -182,7 +182,8 @@ def test_what_a_schedule_in_a_list_changes_besides_is_refused():
     names = {id(param): name for name, param in model.named_parameters()}
     with pytest.raises(DiagnosticError, match="OneCycleLR changes momentum") as caught:
         groups_of(optimizer, names, [optim.lr_scheduler.ExponentialLR(optimizer, 0.9), one], 3)
-    assert len(caught.value.diagnostics) == 1
+    (finding,) = caught.value.diagnostics
+    assert "cycle_momentum=False" in finding.notes[0].message
 
 
 def test_a_step_of_ones_own_is_refused():
