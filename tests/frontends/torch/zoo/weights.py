@@ -201,7 +201,7 @@ def labelled(rows=8, steps=2):
 def tasks_of_labelled(model, x, price, kind, priced):
     guess, scores = model(x)
     first = ((guess - price) ** 2 * priced).sum() / (priced.sum() + 1e-8)  # differs: labelled_tasks
-    second = F.cross_entropy(scores, kind, ignore_index=-1)
+    second = F.cross_entropy(scores, kind, ignore_index=-1)  # differs: labelled_tasks
     return first + second
 
 
