@@ -354,11 +354,17 @@ def _first_not_linear(op: Op, program: Program) -> Op | None:
 
 def _of_values(name: str, program: Program) -> bool:
     """Whether a value depends on the feed otherwise than by flags and whole numbers, such as the number of rows."""
-    block, wanted = program.main_block, {name}
-    for op in reversed(block.ops):
+    variables = program.main_block.vars
+    return any(var.need_check_feed for one in _made_of(name, program) if (var := variables.get(one)) is not None)
+
+
+def _made_of(name: str, program: Program) -> set[str]:
+    """The variable itself, and the floating-point variables from which forward ops compute it."""
+    wanted = {name}
+    for op in reversed(program.main_block.ops):
         if _role_forward(op) and not wanted.isdisjoint(op.output_names):
             wanted.update(one for one in op.input_names if _is_float(one, program))
-    return any(var.need_check_feed for one in wanted if (var := block.vars.get(one)) is not None)
+    return wanted
 
 
 def _curve(op: Op, user: Op | None, what: str) -> tuple[tuple[Op, str], ...]:
@@ -380,11 +386,8 @@ def _of_batch(program: Program) -> set[str]:
 
 def _of_parameters(name: str, program: Program) -> bool:
     """Whether a value depends on a parameter otherwise than by flags and whole numbers, which have no gradients."""
-    block, wanted = program.main_block, {name}
-    for op in reversed(block.ops):
-        if _role_forward(op) and not wanted.isdisjoint(op.output_names):
-            wanted.update(one for one in op.input_names if _is_float(one, program))
-    return any(var.parameter is not None for one in wanted if (var := block.vars.get(one)) is not None)
+    variables = program.main_block.vars
+    return any(var.parameter is not None for one in _made_of(name, program) if (var := variables.get(one)) is not None)
 
 
 def _of_one_operator(op: Op, program: Program) -> list[Op]:
