@@ -501,8 +501,11 @@ def is_stated(op: Op, problem: BaseException) -> bool:
     return not own or (raises and not code.co_filename.startswith(_NUMPY))
 
 
-_PACKAGE, _NUMPY = (str(Path(file).parent) + os.sep for file in (pstranspile.__file__, np.__file__))
-"""How the files of this package and those of numpy begin."""
+_PACKAGE = str(Path(pstranspile.__file__).parent) + os.sep
+"""The beginning of the paths of this package's files."""
+
+_NUMPY = str(Path(np.__file__).parent) + os.sep
+"""The beginning of the paths of numpy's files."""
 
 
 def _refused_by_rule(op: Op, seen: Sequence[tuple[str, str, Value]]) -> str:
